@@ -11,7 +11,7 @@ ROUNDS ?= 20
 RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 # Cargo knows where it puts programs: CARGO_TARGET_DIR or its settings may say otherwise than `target`.
 SITU := cargo run --quiet --release --locked -p situ-cli --
-LOCKED_APART := crates/compare fuzz
+LOCKED_APART := lab/compare fuzz
 # Pages without a sentence of more than 25 words.
 PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/architecture.md docs/code-map.md docs/guide/*.md docs/formats/*.md
 
@@ -130,6 +130,7 @@ CHECKS = --features situ-engine/costly-checks,situ-cli/postgres
 features: cargo
 	cargo clippy --locked -p situ --all-targets -- -D warnings
 	for feature in cache hash offload; do cargo clippy --locked -p situ --features "$$feature" -- -D warnings || exit 1; done
+	cargo clippy --locked -p situ-cli --no-default-features -- -D warnings
 
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
 # A test that has failed runs once more, alone in a process. If it passes then, the last lines call it FLAKY.
@@ -151,7 +152,7 @@ test: packages form locks deny evidence
 
 # Shell scripts parse, and those that can try themselves do. What needs root or a feature of the kernel says that it is skipped.
 scripts:
-	@for script in scripts/*.sh crates/compare/*.sh; do bash -n "$$script" || exit 1; done
+	@for script in scripts/*.sh lab/compare/*.sh; do bash -n "$$script" || exit 1; done
 	scripts/words.py >/dev/null || { scripts/words.py; exit 1; }
 	scripts/testbed-node.sh selftest
 	scripts/postgres-study.sh selftest
@@ -162,7 +163,7 @@ scripts:
 	  python3 scripts/publish-order.py check; \
 	else echo "SKIPPED: the drivers of the near-data experiments and of compare-builds, links of pages: there is no python3"; fi
 
-# `crates/arrows/rooms.txt` names the rooms from the ground up.
+# `lab/arrows/rooms.txt` names the rooms from the ground up.
 arrows: cargo
 	@cargo run --quiet --locked -p situ-arrows
 

@@ -220,6 +220,7 @@ impl Home {
     ///
     /// # Errors
     /// A file cannot be removed, or the node does not answer.
+    #[cfg(feature = "bench")]
     pub(crate) fn destroy(&self) -> situ::Result<()> {
         match self.on_node()? {
             Some(volume) => Store::destroy_home(&volume),
@@ -309,6 +310,7 @@ pub(crate) fn read_key<T>(
 /// A store that is open, and the nodes that take part.
 pub(crate) struct OpenedHome {
     pub(crate) store: Store,
+    #[cfg_attr(not(feature = "bench"), expect(dead_code, reason = "only the benchmark shows what they have moved"))]
     pub(crate) clients: Vec<Arc<NodeClient>>,
 }
 

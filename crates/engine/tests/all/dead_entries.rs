@@ -90,15 +90,15 @@ fn a_run_of_dead_entries_is_stepped_over_once() {
         let read = |what: &str, options: &ReadOptions, is_first_time: bool, expected: Option<(u64, u64)>| {
             let walks: [(&str, &dyn Fn()); 3] = [
                 ("first", &|| {
-                    let found = store.iter_with(&options).unwrap().next().map(|pair| pair.unwrap().0);
+                    let found = store.iter_with(options).unwrap().next().map(|pair| pair.unwrap().0);
                     assert_eq!(found.as_deref().map(<[u8]>::to_vec), expected.map(|(first, _)| name(first)));
                 }),
                 ("last", &|| {
-                    let found = store.iter_with(&options).unwrap().next_back().map(|pair| pair.unwrap().0);
+                    let found = store.iter_with(options).unwrap().next_back().map(|pair| pair.unwrap().0);
                     assert_eq!(found.as_deref().map(<[u8]>::to_vec), expected.map(|(_, last)| name(last)));
                 }),
                 ("seek", &|| {
-                    let mut cursor = store.cursor_with(&options).unwrap();
+                    let mut cursor = store.cursor_with(options).unwrap();
                     cursor.seek(&name(KEYS / 2)).unwrap();
                     cursor.seek_for_prev(&name(KEYS / 2)).unwrap();
                 }),
@@ -187,8 +187,8 @@ fn versions_of_a_key_cost_a_few_steps() {
         [&before, &between].map(|snapshot| ReadOptions::default().at(snapshot)).iter().chain([&ReadOptions::default()])
     {
         let taken = steps(&store, || {
-            let forward: Vec<_> = store.iter_with(&options).unwrap().map(|pair| pair.unwrap()).collect();
-            let mut backward: Vec<_> = store.iter_with(&options).unwrap().rev().map(|pair| pair.unwrap()).collect();
+            let forward: Vec<_> = store.iter_with(options).unwrap().map(|pair| pair.unwrap()).collect();
+            let mut backward: Vec<_> = store.iter_with(options).unwrap().rev().map(|pair| pair.unwrap()).collect();
             backward.reverse();
             assert_eq!(forward, backward);
         });

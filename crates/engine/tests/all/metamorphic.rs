@@ -212,7 +212,7 @@ fn answer(store: &Store, step: &Step, snapshots: &mut Vec<Snapshot>, answers: &m
 
 /// All entries forward, and the same backward.
 fn walk_all(store: &Store, options: &ReadOptions) -> Result<String> {
-    let mut iterator = store.cursor_with(&options)?;
+    let mut iterator = store.cursor_with(options)?;
     let (mut text, mut keys) = (String::new(), Vec::new());
     iterator.seek_to_first()?;
     while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {

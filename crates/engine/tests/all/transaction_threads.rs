@@ -32,7 +32,7 @@ fn balance(value: Option<situ_engine::Value>) -> u64 {
 
 fn transfer(store: &Store, options: &TransactionOptions, rng: &mut Rng) -> Result<(), Error> {
     let keyspace = store.default_keyspace();
-    let mut transaction = store.begin_with(&options)?;
+    let mut transaction = store.begin_with(options)?;
     let (from, to) = (rng.below(ACCOUNTS), rng.below(ACCOUNTS));
     if from == to {
         return Ok(());
@@ -51,7 +51,7 @@ fn transfer(store: &Store, options: &TransactionOptions, rng: &mut Rng) -> Resul
 }
 
 fn sum(store: &Store, options: &TransactionOptions) -> u64 {
-    let transaction = store.begin_with(&options).unwrap();
+    let transaction = store.begin_with(options).unwrap();
     (0..ACCOUNTS)
         .map(|account| balance(transaction.get_in(store.default_keyspace(), account.to_be_bytes()).unwrap()))
         .sum()

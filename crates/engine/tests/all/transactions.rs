@@ -37,7 +37,7 @@ fn with_store(test: impl Fn(&Store, &TransactionOptions)) {
 }
 
 fn begin(store: &Store, options: &TransactionOptions) -> Transaction {
-    store.begin_with(&options).unwrap()
+    store.begin_with(options).unwrap()
 }
 
 fn read(keyspace: &Keyspace, key: &[u8]) -> Option<Vec<u8>> {

@@ -56,7 +56,7 @@ fn reads(
     let (executor, volume) = disk;
     let mut on_demand = store.cursor_with(&read.clone().values_on_demand(true)).unwrap();
     let expected = walk(&mut on_demand, is_forward, entries);
-    let mut cursor = store.cursor_with(&read).unwrap();
+    let mut cursor = store.cursor_with(read).unwrap();
     let before = volume.operations();
     assert_eq!(walk(&mut cursor, is_forward, entries), expected);
     drop(cursor);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # The comparisons behind docs/evidence/large-values.md: Situ's value log and RocksDB's BlobDB.
-#   crates/compare/values.sh OUTPUT [SET...]
+#   lab/compare/values.sh OUTPUT [SET...]
 # Nothing else should run on the machine. DIRECTORY (default: ./values-data) is where the stores lie; it needs four times DATA_MIB. DATA_MIB
 # (default: 2048) is the user's data of each set. REPEAT (default: 3) is how often each set is measured, STORES what is (default:
 # rocksdb,situ).
@@ -12,7 +12,7 @@
 set -euo pipefail
 all=(1k 4k 16k 64k 1k-tables 4k-tables 16k-tables 64k-tables)
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
-# shellcheck source=crates/compare/common.sh
+# shellcheck source=lab/compare/common.sh
 . "$here/common.sh"
 [ $# -gt 0 ] || usage
 take_arguments "$@"

@@ -72,6 +72,15 @@ impl std::error::Error for Error {
     }
 }
 
+impl From<situ_settings::Error> for Error {
+    fn from(error: situ_settings::Error) -> Self {
+        match error {
+            situ_settings::Error::File { path, source } => Self::File { path, source },
+            other => Self::Options(other.to_string()),
+        }
+    }
+}
+
 impl Error {
     pub(crate) fn file(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::File { path: path.into(), source }

@@ -16,16 +16,18 @@ use std::path::Path;
 use std::process::ExitCode;
 
 fn run() -> Result<bool, String> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tool is not in a folder of crates")?;
+    let tool = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = crates::folders(&tool.join("../.."))?;
     let mut is_sound = true;
-    let house = rooms::read(&crates.join("arrows/rooms.txt"))?;
+    let house = rooms::read(&tool.join("rooms.txt"))?;
     for plan in house.plans {
-        let files = source::read(&crates.join(&plan.name).join("src"))?;
+        let folder = folders.get(&plan.name).ok_or(format!("rooms.txt names {}, which is no crate", plan.name))?;
+        let files = source::read(&folder.join("src"))?;
         let verdict = judge::judge(&plan, &files)?;
         print!("{verdict}");
         is_sound &= verdict.is_sound();
     }
-    let forbidden = crates::forbidden(crates, &house.arrows)?;
+    let forbidden = crates::forbidden(&folders, &house.arrows)?;
     println!("dependencies between crates that no arrow allows: {}", forbidden.len());
     forbidden.iter().for_each(|fault| println!("  {fault}"));
     Ok(is_sound && forbidden.is_empty())

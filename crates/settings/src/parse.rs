@@ -38,8 +38,11 @@ pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
     if (0.0..9e18).contains(&bytes) { Ok(bytes as u64) } else { Err("out of range".to_owned()) }
 }
 
-/// Reads a size that lies within bounds: a smaller or a larger one would be measured as another than was asked for.
-pub(crate) fn parse_bytes_within(text: &str, min: u64, max: u64) -> std::result::Result<u64, String> {
+/// Reads a size that lies within bounds.
+///
+/// # Errors
+/// The fault of the text, in words.
+pub fn parse_bytes_within(text: &str, min: u64, max: u64) -> std::result::Result<u64, String> {
     let bytes = parse_bytes(text)?;
     match (min..=max).contains(&bytes) {
         true => Ok(bytes),

@@ -1,4 +1,4 @@
-"""Tables of what `compressing.sh` has measured: python3 crates/compare/compressing_table.py OUTPUT > report.md
+"""Tables of what `compressing.sh` has measured: python3 lab/compare/compressing_table.py OUTPUT > report.md
 
 Each run has a line in each table, one table for each set and phase. Bytes come from the statistics of both zram drives, which the script
 has read each second: what a phase wrote is the difference between the lines before its begin and behind its end. zram counts the

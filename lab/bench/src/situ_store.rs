@@ -23,13 +23,12 @@ use situ::offload::{Offload, Scheduler, UnitReport};
 use situ::{Cursor, Durability, Options, WriteBatch};
 use situ_compaction::{Stage, Stages};
 
-use crate::compaction::CompactionSettings;
-use crate::parse::{parse_bytes, parse_bytes_within};
 use crate::process::directory_bytes;
 use crate::store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
 };
 use crate::work::{StageWork, StagesWork, UnitSample, UnitWork, Work};
+use situ_settings::{CompactionSettings, parse_bytes, parse_bytes_within};
 
 /// Compression of data blocks, on all levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

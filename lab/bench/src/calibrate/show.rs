@@ -1,8 +1,8 @@
 //! A calibration as a table of text.
 
 use super::{Calibration, Growth};
-use crate::rules::SideName;
 use crate::table::{aligned, bytes};
+use situ_settings::SideName;
 use std::fmt::Write;
 
 const HEADS: [&str; 7] =

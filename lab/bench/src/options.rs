@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::{KeyFormat, RecordShape};
 use crate::error::{Error, Result};
-use crate::parse::{parse_bytes_within, parse_count};
 use crate::schedule::ValueSchedule;
 use crate::workloads::Workload;
+use situ_settings::{parse_bytes_within, parse_count};
 
 /// YCSB's request distributions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]

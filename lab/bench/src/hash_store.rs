@@ -19,8 +19,8 @@ use situ_device::{Buffer, Op};
 use situ_hash::bucket::BUCKET_BYTES;
 use situ_hash::superblock::Totals;
 
-use crate::parse::parse_bytes;
 use crate::store::{Change, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats};
+use situ_settings::parse_bytes;
 
 /// The heading under which `--help` shows the settings.
 const SETTINGS: &str = "Settings of the hash store";

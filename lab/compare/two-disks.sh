@@ -1,6 +1,6 @@
 #!/bin/bash
 # The comparisons behind docs/evidence/two-disks.md: Situ and RocksDB on the same fast disk and the same capacity disk.
-#   crates/compare/two-disks.sh OUTPUT [SET...]
+#   lab/compare/two-disks.sh OUTPUT [SET...]
 # As root: the fast disk is zram, see scripts/testbed.sh. Nothing else should run on the machine.
 # DIRECTORY (default: ./two-disks-data) lies on the capacity disk; FAST_MIB (default: 6144) is the size of the fast one,
 # KEYS (default: 2m) how many records of 1 KB there are, SECONDS_EACH (default: 60) how long random puts take; what loads a store
@@ -27,7 +27,7 @@
 set -euo pipefail
 all=(sync-1 sync-4 sync-16 sync-async ycsb-1 ycsb-4 ycsb-16 memory larger hot linkbench offered ablation recovery idle topfs)
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
-# shellcheck source=crates/compare/common.sh
+# shellcheck source=lab/compare/common.sh
 . "$here/common.sh"
 [ $# -gt 0 ] || usage
 take_arguments "$@"

@@ -4,7 +4,7 @@
 
 use crate::rooms::Arrows;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// One dependency of a crate on another crate of the project.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,21 +20,41 @@ type Dependencies = BTreeMap<String, Vec<Dependency>>;
 ///
 /// # Errors
 /// A manifest cannot be read.
-pub(crate) fn forbidden(crates: &Path, arrows: &[Arrows]) -> Result<Vec<String>, String> {
-    Ok(compare(&read(crates)?, arrows))
+pub(crate) fn forbidden(folders: &Folders, arrows: &[Arrows]) -> Result<Vec<String>, String> {
+    Ok(compare(&read(folders)?, arrows))
 }
 
-fn read(crates: &Path) -> Result<Dependencies, String> {
-    let failed = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+/// The folder of each crate, by its name.
+pub(crate) type Folders = BTreeMap<String, PathBuf>;
+
+fn failed(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// Finds the crates of the project: those of the program, and those of the laboratory.
+///
+/// # Errors
+/// A folder cannot be read.
+pub(crate) fn folders(root: &Path) -> Result<Folders, String> {
+    let mut found = Folders::new();
+    for home in ["crates", "lab"].map(|home| root.join(home)) {
+        for entry in std::fs::read_dir(&home).map_err(|error| failed(&home, &error))? {
+            let folder = entry.map_err(|error| failed(&home, &error))?.path();
+            let name = folder.file_name().and_then(|name| name.to_str());
+            if let Some(name) = name.filter(|_| folder.join("Cargo.toml").is_file()) {
+                found.insert(name.to_owned(), folder);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn read(folders: &Folders) -> Result<Dependencies, String> {
     let mut found = Dependencies::new();
-    for entry in std::fs::read_dir(crates).map_err(|error| failed(crates, error))? {
-        let folder = entry.map_err(|error| failed(crates, error))?.path();
+    for (name, folder) in folders {
         let manifest = folder.join("Cargo.toml");
-        let Some(name) = folder.file_name().and_then(|name| name.to_str()).filter(|_| manifest.is_file()) else {
-            continue;
-        };
-        let text = std::fs::read_to_string(&manifest).map_err(|error| failed(&manifest, error))?;
-        found.insert(name.to_owned(), dependencies(&text));
+        let text = std::fs::read_to_string(&manifest).map_err(|error| failed(&manifest, &error))?;
+        found.insert(name.clone(), dependencies(&text));
     }
     Ok(found)
 }

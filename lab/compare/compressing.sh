@@ -1,6 +1,6 @@
 #!/bin/bash
 # The comparisons behind docs/evidence/hash.md: Situ's hash store and RocksDB on a drive that compresses, with the same memory.
-#   crates/compare/compressing.sh OUTPUT [SET...]
+#   lab/compare/compressing.sh OUTPUT [SET...]
 # As root: the drive is zram (lz4), with ext4 on it for what needs files. Nothing else should run on the machine.
 # DIRECTORY (default: ./compressing-data) gets the mount points. KEYS (default: 10m) is how many pairs of 16 and 400 bytes there are,
 # OPERATIONS (default: 10m) how many requests a phase has, THREADS (default: 32) how many clients. STORE_MIB (default: 64) is the memory of
@@ -18,7 +18,7 @@
 set -euo pipefail
 all=(uniform-half zipfian-half uniform-random zipfian-random growing grown)
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
-# shellcheck source=crates/compare/common.sh
+# shellcheck source=lab/compare/common.sh
 . "$here/common.sh"
 [ $# -gt 0 ] || usage
 take_arguments "$@"

@@ -11,8 +11,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::parse::parse_bytes_within;
 use crate::random::Random;
+use situ_settings::parse_bytes_within;
 
 /// The longest value that a schedule may name.
 const VALUE_BYTES_MAX: u64 = 16 << 20;

@@ -27,7 +27,6 @@
 #![forbid(unsafe_code)]
 
 mod calibrate;
-mod compaction;
 pub mod content;
 pub mod distribution;
 mod driver;
@@ -37,12 +36,10 @@ mod hash_store;
 mod measure;
 mod memory;
 mod options;
-mod parse;
 mod process;
 pub mod random;
 pub mod report;
 mod result;
-mod rules;
 mod run;
 mod sampler;
 mod schedule;
@@ -55,18 +52,16 @@ mod workload;
 mod workloads;
 
 pub use calibrate::{CalibrateOptions, Calibration, calibrate};
-pub use compaction::{CompactionSettings, PolicyName};
 pub use error::{Error, Result};
 pub use hash_store::{HashFactory, HashSettings};
 pub use measure::{Kind, Latency};
 pub use memory::{MemoryFactory, MemoryStore};
 pub use options::{BenchOptions, Distribution, InsertOrder, UpdateMapping};
-pub use parse::{parse_bytes, parse_count};
 pub use process::{Machine, date_now, directory_bytes};
 pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
-pub use rules::{Rules, RulesFile, SideName};
 pub use run::{run, run_observed, run_until};
 pub use schedule::ValueSchedule;
+pub use situ_settings::{CompactionSettings, PolicyName, Rules, RulesFile, SideName, parse_bytes, parse_count};
 pub use situ_store::{BlockCompression, Figures, OpenedStore, SituFactory, SituSettings, SituStore, StoreHome};
 pub use stop::Stop;
 pub use store::{

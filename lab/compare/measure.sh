@@ -1,12 +1,12 @@
 #!/bin/bash
 # The comparisons behind docs/evidence/rocksdb.md: raw results and a summary of each set go to OUTPUT/SET/.
-#   crates/compare/measure.sh OUTPUT [SET...]
+#   lab/compare/measure.sh OUTPUT [SET...]
 # Nothing else should run on the machine. DIRECTORY (default: ./compare-data) is where the stores lie; it needs 40 GB.
 # REPEAT is how often each set is measured, STORES what is (default: rocksdb,situ). Sets: small-in-cache small-cold ycsb sync steady large-lz4 many (default: all).
 set -euo pipefail
 all=(small-in-cache small-cold ycsb sync steady large-lz4 many)
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
-# shellcheck source=crates/compare/common.sh
+# shellcheck source=lab/compare/common.sh
 . "$here/common.sh"
 [ $# -gt 0 ] || usage
 take_arguments "$@"
