@@ -13,7 +13,7 @@ RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 SITU := cargo run --quiet --release --locked -p situ-cli --
 LOCKED_APART := lab/compare fuzz
 # Pages without a sentence of more than 25 words.
-PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/architecture.md docs/code-map.md docs/guide/*.md docs/formats/*.md
+PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md docs/rooms/*.md docs/guide/*.md docs/formats/*.md
 
 # What `make quick` leaves to `make test`: what takes seconds a test, most of it simulated crashes and faults at every step.
 QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes:: postponed:: placement:: opened_for_one_write:: \
