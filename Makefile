@@ -11,16 +11,16 @@ ROUNDS ?= 20
 RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 # Cargo knows where it puts programs: CARGO_TARGET_DIR or its settings may say otherwise than `target`.
 SITU := cargo run --quiet --release --locked -p situ-cli --
-LOCKED_APART := crates/compare fuzz
+LOCKED_APART := lab/compare fuzz
 # Pages without a sentence of more than 25 words.
-PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/architecture.md docs/code-map.md docs/guide/*.md docs/formats/*.md
+PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md docs/rooms/*.md docs/guide/*.md docs/formats/*.md
 
 # What `make quick` leaves to `make test`: what takes seconds a test, most of it simulated crashes and faults at every step.
 QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes:: postponed:: placement:: opened_for_one_write:: \
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence fuzz simulate bench loom miri scripts study-postgres compare-builds
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -29,6 +29,7 @@ help:
 	@echo 'make test      everything that has to pass: format, lints, documentation, all tests'
 	@echo 'make deny      licenses and known flaws of dependencies (cargo-deny); make test does this where cargo-deny is installed'
 	@echo 'make evidence  the raw results behind docs/evidence, unpacked; tests read them'
+	@echo 'make features  the library and the program with few of their features'
 	@echo 'make arrows    the rooms of the code and their imports; fails if one runs up'
 	@echo 'make quick     under three minutes where all is built: format, lints, unit tests, and a part of the other tests. It leaves out:'
 	@echo '               crashes and faults at every step, rot, SpanDB'"'"'s holes, placement, what has to run alone, documentation, loom'
@@ -125,6 +126,12 @@ evidence:
 # Assertions that are too costly for a store in use.
 CHECKS = --features situ-engine/costly-checks,situ-cli/postgres
 
+# A build of the whole workspace switches on every feature of `situ`. Here each build has one at most.
+features: cargo
+	cargo clippy --locked -p situ --all-targets -- -D warnings
+	for feature in cache hash offload; do cargo clippy --locked -p situ --features "$$feature" -- -D warnings || exit 1; done
+	cargo clippy --locked -p situ-cli --no-default-features -- -D warnings
+
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
 # A test that has failed runs once more, alone in a process. If it passes then, the last lines call it FLAKY.
 test: packages form locks deny evidence
@@ -132,6 +139,7 @@ test: packages form locks deny evidence
 	cargo fmt --all --check
 	$(MAKE) --no-print-directory arrows >/dev/null || { $(MAKE) --no-print-directory arrows; exit 1; }
 	cargo clippy --workspace --all-targets --locked --features situ-cli/postgres -- -D warnings
+	$(MAKE) --no-print-directory features
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	@log=$$(mktemp); code=0; \
 	$(MAKE) --no-print-directory scripts 2>&1 | tee "$$log" || code=$$?; \
@@ -144,7 +152,7 @@ test: packages form locks deny evidence
 
 # Shell scripts parse, and those that can try themselves do. What needs root or a feature of the kernel says that it is skipped.
 scripts:
-	@for script in scripts/*.sh crates/compare/*.sh; do bash -n "$$script" || exit 1; done
+	@for script in scripts/*.sh lab/compare/*.sh; do bash -n "$$script" || exit 1; done
 	scripts/words.py >/dev/null || { scripts/words.py; exit 1; }
 	scripts/testbed-node.sh selftest
 	scripts/postgres-study.sh selftest
@@ -155,7 +163,7 @@ scripts:
 	  python3 scripts/publish-order.py check; \
 	else echo "SKIPPED: the drivers of the near-data experiments and of compare-builds, links of pages: there is no python3"; fi
 
-# `crates/arrows/rooms.txt` names the rooms from the ground up.
+# `lab/arrows/rooms.txt` names the rooms from the ground up.
 arrows: cargo
 	@cargo run --quiet --locked -p situ-arrows
 

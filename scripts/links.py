@@ -5,7 +5,7 @@
     scripts/links.py FILE ...   these pages
 
 Links to other sites are not followed. Of a link with an anchor, the heading is looked up as well. In docs/code-map.md, each piece
-of code with a slash or a known ending is a path: from the root, or from `crates/`. Ends with exit code 1 if something is missing.
+of code with a slash or a known ending is a path: from the root, from `crates/`, or from `lab/`. Ends with exit code 1 if something is missing.
 """
 
 import os
@@ -51,7 +51,7 @@ def paths(page, text):
         path = match.group(1)
         if "/" not in path and not re.search(r"\.(rs|md|txt|toml|sh|py)$", path):
             continue
-        if not any(os.path.exists(os.path.join(ROOT, base, path)) for base in ("", "crates")):
+        if not any(os.path.exists(os.path.join(ROOT, base, path)) for base in ("", "crates", "lab")):
             yield f"{page}:{text.count(chr(10), 0, match.start()) + 1}: there is no {path}"
 
 

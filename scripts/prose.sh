@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lists sentences of more than 25 words in the pages that people read first. Code blocks, tables and headings are left out.
 #
-#   scripts/prose.sh             README.md, docs/architecture.md, docs/guide/*.md, docs/formats/*.md
+#   scripts/prose.sh             README.md, docs/*.md, docs/rooms/*.md, docs/guide/*.md, docs/formats/*.md
 #   scripts/prose.sh FILE ...    these pages
 #   WORDS=20 scripts/prose.sh    another limit
 #
@@ -11,7 +11,7 @@
 set -eu
 
 cd "$(dirname "$0")/.."
-[ $# -gt 0 ] || set -- README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
+[ $# -gt 0 ] || set -- README.md docs/*.md docs/rooms/*.md docs/guide/*.md docs/formats/*.md
 
 awk -v most="${WORDS:-25}" '
     function check(text, at,    n, i, words, count, word, sentences, pieces) {

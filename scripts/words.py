@@ -104,10 +104,10 @@ def main():
     arguments = sys.argv[1:]
     shows = "--list" in arguments
     given = [argument for argument in arguments if argument != "--list"]
-    crates = os.path.join(ROOT, "crates")
-    names = {os.path.basename(path) for path in sources([crates, os.path.join(ROOT, "fuzz")])}
+    homes = [os.path.join(ROOT, home) for home in ("crates", "lab")]
+    names = {os.path.basename(path) for path in sources([*homes, os.path.join(ROOT, "fuzz")])}
     counts = {rule: 0 for rule in [*WORDS, "beginning", "columns", "file"]}
-    for path in sources(given or [crates]):
+    for path in sources(given or homes):
         if not is_production(path):
             continue
         for rule, number, text in places(path, names):

@@ -1,4 +1,4 @@
--- Prints the statistics of all tables in the form of crates/advise/testdata/advice.txt:
+-- Prints the statistics of all tables in the form of lab/advise/testdata/advice.txt:
 --   psql -X -q -t -A -d DATABASE -f record.sql
 SELECT format(E'table %s rows=%s heap=%s index=%s toast=%s fillfactor=%s inserted=%s updated=%s hot=%s deleted=%s\n%s%s',
   c.relname, c.reltuples::bigint, pg_relation_size(c.oid), pg_indexes_size(c.oid),

@@ -121,7 +121,7 @@ fn calibrate(command: &CalibrateCommand, out: &mut Output) -> Result<(), Failure
     let what = "cannot calibrate";
     can_be_saved(&options.output)?;
     // That the file is another one is said before the minute that it takes.
-    let mut file = RulesFile::read_if_there(&options.output).map_err(|error| failed(what, &error))?;
+    let mut file = RulesFile::read_if_there(&options.output).map_err(|error| failed(what, &error.into()))?;
     let volume = match &command.capacity {
         Some(address) if !NodeAddress::is_one(&address.display().to_string()) => {
             return Err(Failure::usage("--capacity takes node://HOST:PORT/STORE; for a directory, say --directory"));
@@ -145,7 +145,7 @@ fn calibrate(command: &CalibrateCommand, out: &mut Output) -> Result<(), Failure
     }
     out.finish()?;
     file.set(options.side, calibration.rules());
-    file.write(&options.output).map_err(|error| failed("cannot write the rules", &error))?;
+    file.write(&options.output).map_err(|error| failed("cannot write the rules", &error.into()))?;
     if !out.is_json() {
         out.line(format!("wrote {}", options.output.display()))?;
     }
@@ -174,7 +174,7 @@ impl StoreHome for WithNodes {
         home.destroy()?;
         if home.is_on_node() {
             let removed = std::fs::remove_dir(directory);
-            removed.map_err(|error| situ::storage::Error::io("remove", directory.display().to_string(), error))?;
+            removed.map_err(|error| situ_storage::Error::io("remove", directory.display().to_string(), error))?;
         }
         Ok(())
     }

@@ -11,12 +11,12 @@ use crate::output::Output;
 use crate::store::Home;
 use crate::text;
 use serde::Serialize;
-use situ::base::Env;
-use situ::base::lock;
-use situ::device::{self, Device, Drive, Geometry};
-use situ::rawdisk::{AreaUse, FormatOptions, RawOptions, RawReport, RawVolume};
-use situ::storage::{self, DirectoryVolume, Volume};
 use situ::{Listener, Options, StoreBuilder, StoreEvent};
+use situ_base::Env;
+use situ_base::lock;
+use situ_device::{Device, Drive, Geometry};
+use situ_rawdisk::{AreaUse, FormatOptions, RawOptions, RawReport, RawVolume};
+use situ_storage::{DirectoryVolume, Volume};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -109,13 +109,13 @@ fn drain(options: &DiskDrainOptions, out: &mut Output) -> Outcome {
 }
 
 fn open_device(what: &str, path: &Path, read_only: bool) -> Result<Arc<dyn Device>, Failure> {
-    device::open(path, device::OpenOptions { read_only, ..device::OpenOptions::default() })
+    situ_device::open(path, situ_device::OpenOptions { read_only, ..situ_device::OpenOptions::default() })
         .map_err(|error| Failure::new(format!("{what} {}", path.display()), error))
 }
 
-fn failure(what: &str, path: &Path, error: &storage::Error) -> Failure {
+fn failure(what: &str, path: &Path, error: &situ_storage::Error) -> Failure {
     let what = format!("{what} {}", path.display());
-    if let storage::Error::Locked { why, .. } = error {
+    if let situ_storage::Error::Locked { why, .. } = error {
         let why = why.as_deref().unwrap_or("it is in use: mounted, or a store has it open");
         return Failure::new(what, why).cure(format!(
             "unmount it, or close the store; `lsof {}` shows which process has it open",
@@ -124,7 +124,7 @@ fn failure(what: &str, path: &Path, error: &storage::Error) -> Failure {
     }
     let failure = Failure::new(what, error);
     match error {
-        storage::Error::Corruption(_) => {
+        situ_storage::Error::Corruption(_) => {
             failure.cure(format!("`situ disk check {}` reads all of its metadata", path.display())).ending(Exit::Damage)
         }
         _ => failure,
@@ -346,7 +346,7 @@ fn tell(what: &str, path: &Path, device: Arc<dyn Device>, files: bool, out: &mut
     let drive = DriveReport::under(&drive_under(what, path)?, space);
     let volume = match RawVolume::open(device, Env::system(), RawOptions { cache_bytes: 0 }) {
         // A device without a Situ disk is shown, too: its user may be about to format it.
-        Err(error @ storage::Error::Invalid(_)) if is_block_device(path) => {
+        Err(error @ situ_storage::Error::Invalid(_)) if is_block_device(path) => {
             let (geometry, no_situ_disk) = (Some(geometry.into()), Some(error.to_string()));
             return ShownPlace { location, geometry, drive, no_situ_disk }.tell(out);
         }

@@ -3,7 +3,7 @@
 
 use crate::text;
 use serde::Serialize;
-use situ::device::{Drive, Nature, Space};
+use situ_device::{Drive, Nature, Space};
 
 #[derive(Serialize)]
 pub(crate) struct DriveReport {
@@ -113,7 +113,7 @@ const UNKNOWN: &str = "unknown: the drive does not say";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use situ::device::Compresses;
+    use situ_device::Compresses;
 
     fn lines(nature: Nature, space: Space) -> [String; 4] {
         DriveReport::new(nature, space, None).lines().map(|(_, line)| line)

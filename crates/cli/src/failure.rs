@@ -1,8 +1,8 @@
 //! The errors of the program: each says what failed, why, and what to do next.
 
 use crate::message::Message;
-use situ::storage;
 use situ_server::StopSignal;
+use situ_storage as storage;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use crate::text;
 use serde::Serialize;
-use situ::device::Geometry;
+use situ_device::Geometry;
 
 #[derive(Serialize)]
 pub(crate) struct DeviceReport {

@@ -24,7 +24,7 @@ use crate::failure::{Failure, Outcome};
 use crate::options::InspectOptions;
 use crate::output::Output;
 use crate::store::Home;
-use situ::storage::{FileMeta, FileName};
+use situ_storage::{FileMeta, FileName};
 
 /// Width of the drawing on a terminal, in columns. Other outputs are not cut.
 const COLUMNS: usize = 100;

@@ -4,14 +4,17 @@
 //! is the one that a shell gives to a program that a signal ended. The command itself looks for nothing: it may be
 //! waiting for a pipe without a writer.
 //!
-//! [`Interrupts`]: the first signal asks the command to end, which then cleans up by itself; the second one ends the
-//! program at once.
+//! `Interrupts`, for `bench`: the first signal asks the command to end, which then cleans up by itself; the second one
+//! ends the program at once.
 //!
 //! A terminal that is closed (SIGHUP) does not end such a command.
 
 use crate::failure::Failure;
-use situ_server::{CaughtSignals, StopSignal};
+use situ_server::CaughtSignals;
+#[cfg(feature = "bench")]
+use situ_server::StopSignal;
 use std::io::{self, IsTerminal, Write};
+#[cfg(feature = "bench")]
 use std::sync::{Arc, OnceLock};
 
 /// From now on a signal runs `clean_up` and ends the program; `cure` says what is left and what to do next.
@@ -37,8 +40,10 @@ pub(crate) fn on_interrupt(json: bool, cure: String, clean_up: impl FnOnce() + S
 }
 
 /// See the module.
+#[cfg(feature = "bench")]
 pub(crate) struct Interrupts(Arc<OnceLock<StopSignal>>);
 
+#[cfg(feature = "bench")]
 impl Interrupts {
     /// From now on the first signal runs `end` on a thread of its own, and the second one ends the program in silence.
     ///

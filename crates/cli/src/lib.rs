@@ -12,14 +12,18 @@
 //!   bench ────────────────────────> situ_bench
 //! ```
 //!
+//! The commands `advise`, `bench` and `import` are features, on by default. A program without them is a lean server.
+//!
 //! The answer goes to stdout, everything else to stderr: in words, or both as JSON with `--json`. A failure says what
 //! failed, why, and what to do next. `EXIT_CODES` in options.rs lists the exit codes. When the reader of stdout goes
 //! away, the program ends in silence, and that is no failure.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "advise")]
 mod advise;
 mod answer;
+#[cfg(feature = "bench")]
 mod bench;
 mod disk;
 mod drive;
@@ -30,6 +34,7 @@ mod failure;
 pub mod fuzzing;
 mod geometry;
 mod hash;
+#[cfg(feature = "import")]
 mod import;
 mod inspect;
 mod interrupt;
@@ -101,13 +106,16 @@ fn run(program: Program) -> Outcome {
         Command::Scan(options) => entries::scan(&options, &mut out),
         Command::Load(options) => transfer::load(&options, &mut out),
         Command::Dump(options) => transfer::dump(&options, &mut out),
+        #[cfg(feature = "import")]
         Command::Import(command) => import::import(&command, &mut out),
         Command::Inspect(options) => inspect::inspect(&options, &mut out),
         Command::Verify(options) => maintain::verify(&options, &mut out),
         Command::Repair(options) => maintain::repair(&options, &mut out),
         Command::Compact(options) => maintain::compact(&options, &mut out),
         Command::Disk(command) => disk::disk(&command, &mut out),
+        #[cfg(feature = "advise")]
         Command::Advise(command) => advise::advise(&command, &mut out),
+        #[cfg(feature = "bench")]
         Command::Bench(options) => bench::bench(&options, &mut out),
         Command::Completions(options) => manual::completions(&options, &mut out),
         Command::Man(options) => manual::man(&options, &mut out),

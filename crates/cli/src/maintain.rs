@@ -9,8 +9,8 @@ use crate::progress;
 use crate::store::Writable;
 use crate::text;
 use serde::Serialize;
-use situ::storage::{self, Lock, Volume};
 use situ::{Damage, LossKind, RepairReport, VerifyReport};
+use situ_storage::{Lock, Volume};
 use std::path::Path;
 use std::time::Instant;
 
@@ -142,13 +142,13 @@ pub(crate) fn verify(options: &VerifyOptions, out: &mut Output) -> Outcome {
 
 /// Locks the store: a store that is written to shows damages that are none. Returns `None` for a disk that cannot be
 /// written, because it has no writers. Returns `None` where there is no store, because a lock would leave its file.
-fn keep_writers_out(volume: &dyn Volume) -> storage::Result<Option<Box<dyn Lock>>> {
+fn keep_writers_out(volume: &dyn Volume) -> situ_storage::Result<Option<Box<dyn Lock>>> {
     if volume.list()?.is_empty() {
         return Ok(None);
     }
     match volume.lock() {
         Ok(lock) => Ok(Some(lock)),
-        Err(error @ storage::Error::Locked { .. }) => Err(error),
+        Err(error @ situ_storage::Error::Locked { .. }) => Err(error),
         Err(_) => Ok(None),
     }
 }

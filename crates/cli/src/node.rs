@@ -13,12 +13,12 @@ use crate::output::Output;
 use crate::store::{node_options, read_key};
 use crate::text;
 use serde::Serialize;
-use situ::base::Env;
-use situ::device;
-use situ::rawdisk::{RawOptions, RawVolume};
-use situ::storage::{self, Volume};
+use situ_base::Env;
+use situ_device as device;
 use situ_node::{Daemon, DaemonOptions, Executor, ExecutorOptions, Place, Secret, ServerTls, Storage, TaskService};
+use situ_rawdisk::{RawOptions, RawVolume};
 use situ_server::{CaughtSignals, StopSignal, item_filter, raise_limit};
+use situ_storage::Volume;
 use std::io;
 use std::io::Write;
 use std::path::Path;
@@ -30,7 +30,7 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
     let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
-    let failed = |error: storage::Error| cannot_start(&error, options);
+    let failed = |error: situ_storage::Error| cannot_start(&error, options);
     let env = Env::system();
     // Before the daemon begins: it divides the limit of open files among its clients.
     raise_limit();
@@ -63,7 +63,7 @@ pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
     DONE
 }
 
-fn executor_options(env: &Env, options: &NodeCommand) -> storage::Result<ExecutorOptions> {
+fn executor_options(env: &Env, options: &NodeCommand) -> situ_storage::Result<ExecutorOptions> {
     let mut made = ExecutorOptions {
         shared: options.shared.clone(),
         nodes: options.storage_node.iter().map(|place| place.parse()).collect::<Result<_, _>>()?,
@@ -78,7 +78,7 @@ fn executor_options(env: &Env, options: &NodeCommand) -> storage::Result<Executo
     Ok(made)
 }
 
-fn daemon_options(options: &NodeCommand, executor: &Arc<Executor>) -> storage::Result<DaemonOptions> {
+fn daemon_options(options: &NodeCommand, executor: &Arc<Executor>) -> situ_storage::Result<DaemonOptions> {
     let tls = match (&options.tls_cert, &options.tls_key) {
         (Some(certificate), Some(key)) => Some(ServerTls::read(certificate, key)?),
         _ => None,
@@ -99,7 +99,7 @@ fn daemon_options(options: &NodeCommand, executor: &Arc<Executor>) -> storage::R
 }
 
 /// Parses the place to listen at. Port 0, which no client can connect to, is any free port.
-fn place_of(text: &str) -> storage::Result<Place> {
+fn place_of(text: &str) -> situ_storage::Result<Place> {
     match (text.strip_suffix(":0"), text.starts_with("unix:")) {
         (Some(host), false) => match host.parse()? {
             Place::Tcp { host, .. } => Ok(Place::Tcp { host, port: 0 }),
@@ -110,8 +110,8 @@ fn place_of(text: &str) -> storage::Result<Place> {
 }
 
 /// Opens a directory, which may be made, or a Situ disk.
-fn storage_at(path: &Path) -> storage::Result<Storage> {
-    let fail = |error| storage::Error::io("open", path.display(), error);
+fn storage_at(path: &Path) -> situ_storage::Result<Storage> {
+    let fail = |error| situ_storage::Error::io("open", path.display(), error);
     match std::fs::metadata(path) {
         Ok(found) if !found.is_dir() => {
             let device = device::open(path, device::OpenOptions::default()).map_err(fail)?;
@@ -123,10 +123,10 @@ fn storage_at(path: &Path) -> storage::Result<Storage> {
     }
 }
 
-fn cannot_start(error: &storage::Error, options: &NodeCommand) -> Failure {
+fn cannot_start(error: &situ_storage::Error, options: &NodeCommand) -> Failure {
     let failure = Failure::new("cannot start the node", error);
     match error {
-        storage::Error::Invalid(text) if text.contains("no Situ disk") => failure.cure(format!(
+        situ_storage::Error::Invalid(text) if text.contains("no Situ disk") => failure.cure(format!(
             "name a directory, or prepare the disk with `situ disk format {}`",
             options.place.clone().unwrap_or_default().display()
         )),

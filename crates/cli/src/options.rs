@@ -1,10 +1,28 @@
 //! The command line.
 
+#[cfg(feature = "advise")]
+mod advise;
+#[cfg(feature = "bench")]
+mod bench;
 mod engine;
+#[cfg(feature = "import")]
+mod import;
 mod node;
 mod serve;
 
-pub(crate) use engine::{EngineChoice, EngineName, StoreKind, only_served, refuse_for_hash};
+#[cfg(feature = "advise")]
+pub(crate) use advise::AdviseCommand;
+#[cfg(feature = "postgres")]
+pub(crate) use advise::{AdvisePostgresOptions, DriveNature};
+#[cfg(feature = "bench")]
+pub(crate) use bench::{BenchCommand, BenchTask, CalibrateCommand};
+#[cfg(feature = "bench")]
+pub(crate) use engine::only_served;
+pub(crate) use engine::{EngineChoice, EngineName, StoreKind, refuse_for_hash};
+#[cfg(feature = "import")]
+pub(crate) use import::ImportCommand;
+#[cfg(feature = "rocksdb")]
+pub(crate) use import::ImportRocksdbOptions;
 pub(crate) use node::{NodeAccess, NodeCommand, NodeKeys};
 pub(crate) use serve::{AdmissionName, FlashChoice, Listen, MemorySize, ServeOptions};
 
@@ -12,8 +30,6 @@ use crate::failure::Failure;
 use crate::text::{Encoding, EncodingOptions, parse_bytes};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use situ::KEY_BYTES_MAX;
-use situ_bench::report::ReportOptions;
-use situ_bench::{BenchOptions, CalibrateOptions, HashSettings, SituSettings};
 use situ_server::{ITEMS_KEYSPACE, META_KEYSPACE};
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
@@ -54,6 +70,7 @@ pub(crate) enum Command {
     Scan(ScanOptions),
     Load(LoadOptions),
     Dump(DumpOptions),
+    #[cfg(feature = "import")]
     #[command(subcommand)]
     Import(ImportCommand),
     Inspect(InspectOptions),
@@ -62,8 +79,10 @@ pub(crate) enum Command {
     Compact(CompactOptions),
     #[command(subcommand)]
     Disk(DiskCommand),
+    #[cfg(feature = "advise")]
     #[command(subcommand)]
     Advise(AdviseCommand),
+    #[cfg(feature = "bench")]
     Bench(Box<BenchCommand>),
     Completions(CompletionsOptions),
     Man(ManOptions),
@@ -376,66 +395,6 @@ pub(crate) struct DumpOptions {
     pub(crate) encoding: EncodingOptions,
 }
 
-/// Copy a database of another program into a store.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ImportCommand {
-    Rocksdb(ImportRocksdbOptions),
-}
-
-/// Put all entries of a RocksDB database into the store: each column family becomes a keyspace.
-///
-/// The import reads the database as it is at the beginning, its log included. It changes nothing in the directory of
-/// the database, and a program that has the database open can go on. At the end the import reads both again: the number
-/// of entries and a checksum over all keys and values, in order, must be the same. Of a wide-column entity only the
-/// default column is imported: RocksDB's interface for C shows no other.
-///
-/// Each batch also holds the position in the database. So --resume goes on exactly where an interrupted import ended.
-/// Only a program that was built with RocksDB can do this (--features rocksdb).
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  situ import rocksdb /var/lib/app/db\n  situ import rocksdb db --data /var/lib/situ \
-                        --keyspace default=app\n  situ import rocksdb db --resume"
-)]
-pub(crate) struct ImportRocksdbOptions {
-    /// Directory of the RocksDB database
-    #[arg(value_name = "PATH")]
-    pub(crate) path: PathBuf,
-    /// Directory of the store, or node://HOST:PORT/STORE
-    #[arg(short, long, value_name = "DIR", default_value = "situ-data")]
-    pub(crate) data: PathBuf,
-    #[command(flatten)]
-    pub(crate) node: NodeKeys,
-    /// Import only this column family. May be given several times [default: all]
-    #[arg(short, long, value_name = "NAME")]
-    pub(crate) column_family: Vec<String>,
-    /// Put a column family into a keyspace of another name. May be given several times
-    #[arg(short, long, value_name = "FAMILY=NAME", value_parser = parse_renaming)]
-    pub(crate) keyspace: Vec<(String, String)>,
-    /// Import into keyspaces that hold entries. Where both have a key, the value of the database stays
-    #[arg(long, conflicts_with = "resume")]
-    pub(crate) merge: bool,
-    /// Go on where an interrupted import of this database ended
-    #[arg(long)]
-    pub(crate) resume: bool,
-    /// Directory of the database's log, if it has moved [default: as the database says]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) wal_dir: Option<PathBuf>,
-    /// The database's db_paths, in their order, if it has any
-    #[arg(long, value_name = "DIR")]
-    pub(crate) db_path: Vec<PathBuf>,
-    /// Read column families without their merge operators. Only for those that hold no merge operands any more
-    #[arg(long)]
-    pub(crate) without_merge_operator: bool,
-}
-
-/// `FAMILY=NAME`; the name of a column family may hold the sign, too.
-fn parse_renaming(text: &str) -> Result<(String, String), String> {
-    match text.rsplit_once('=') {
-        Some((family, name)) if !family.is_empty() && !name.is_empty() => Ok((family.to_owned(), name.to_owned())),
-        _ => Err("write the column family, an equals sign and the keyspace, as in default=people".to_owned()),
-    }
-}
-
 /// Show what a store consists of: keyspaces, levels, tables, logs.
 ///
 /// This works beside a running server. Of a damaged store it shows what can be read, and the exit code is 4.
@@ -616,107 +575,6 @@ pub(crate) struct CompactOptions {
     /// Compact only this keyspace [default: all]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
-}
-
-/// Advise on other databases, on drives that compress. Nothing is changed.
-#[derive(Debug, Subcommand)]
-pub(crate) enum AdviseCommand {
-    Postgres(AdvisePostgresOptions),
-}
-
-/// Recommend fill factors for the tables of a running PostgreSQL server.
-///
-/// A fill factor below 100 leaves room in pages, so that more updates leave the indexes alone (HOT updates). On a drive
-/// that compresses, the room costs little. The command reads the server's statistics in a transaction that cannot
-/// write. It prints what was counted, a recommendation with its gain and cost, and the statements; it runs none of
-/// them.
-///
-/// If the server runs on this machine, the command finds out whether its drive compresses. Most drives do not say. The
-/// password can be in the environment, as PGPASSWORD. There is no TLS: use the server's socket, or a tunnel.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  situ advise postgres --dsn 'host=/var/run/postgresql dbname=shop user=anna'\n  \
-                        situ advise postgres --dsn postgresql://anna@db.example:5432/shop --drive compresses\n  \
-                        situ advise postgres --dsn dbname=shop --schema public --table order_line --json")]
-pub(crate) struct AdvisePostgresOptions {
-    /// Where the server is and as whom to connect: key=value pairs, or a postgresql:// address
-    #[arg(long, value_name = "DSN")]
-    pub(crate) dsn: String,
-    /// Only tables of this schema, as the catalogue has its name [default: all]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) schema: Option<String>,
-    /// Only tables of this name, as the catalogue has it [default: all]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) table: Option<String>,
-    /// What the drive of all tables is [default: found out where the server runs on this machine]
-    #[arg(long, value_enum, value_name = "NATURE")]
-    pub(crate) drive: Option<DriveNature>,
-}
-
-/// What `--drive` says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DriveNature {
-    /// It compresses what is written to it
-    Compresses,
-    /// It stores bytes as they are
-    Plain,
-}
-
-/// Measure the store with the workloads of db_bench and YCSB, and with a social graph in the manner of LinkBench.
-///
-/// The benchmark makes a store of its own in --directory. It removes the store at the end, or when Ctrl-C ends it; with
-/// --keep the store stays. Counts accept k, m and g (powers of 1000), sizes accept K, M and G (powers of 1024).
-#[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
-#[command(after_help = "Examples:\n  situ bench --keys 100k\n  situ bench --workloads ycsb-load,ycsb-a --threads 4 \
-                        --output a.json\n  situ bench report a.json b.json\n  situ bench calibrate")]
-pub(crate) struct BenchCommand {
-    #[command(subcommand)]
-    pub(crate) task: Option<BenchTask>,
-    #[command(flatten)]
-    pub(crate) workload: BenchOptions,
-    /// Engine of the store
-    #[arg(long, value_enum, value_name = "NAME", default_value = "lsm")]
-    pub(crate) engine: EngineName,
-    #[command(flatten)]
-    pub(crate) store: SituSettings,
-    #[command(flatten)]
-    pub(crate) hash: HashSettings,
-    #[command(flatten)]
-    pub(crate) node: NodeAccess,
-    /// File that gets the result as JSON, for `situ bench report` [default: none]
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchTask {
-    /// Make one page of HTML from results
-    Report(ReportOptions),
-    Calibrate(CalibrateCommand),
-}
-
-/// Measure when pipelined compactions pay on this machine, and write rules for it.
-///
-/// The command makes tables with values of several lengths, compacts them linear and pipelined, and measures bandwidth
-/// and processor time. It takes about a minute, and removes the tables at the end. The machine should do nothing else
-/// meanwhile. `situ serve --compaction-rules FILE` then uses the rules.
-///
-/// Run it on the machine that opens stores; with --capacity if they lie on a node. For the node's side, run it on the
-/// node's machine with --side elsewhere, and bring the file to the machine that opens stores.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  situ bench calibrate --directory /var/lib/situ\n  situ bench calibrate --capacity \
-                        node://disk-7/calibrate --node-secret-file /etc/situ.secret\n  situ bench calibrate --side elsewhere \
-                        --directory /srv/node --output rules.json"
-)]
-pub(crate) struct CalibrateCommand {
-    #[command(flatten)]
-    pub(crate) options: CalibrateOptions,
-    /// Store on a node that does not exist yet, for the tables: node://HOST:PORT/STORE
-    #[arg(long, value_name = "NODE", conflicts_with = "directory")]
-    pub(crate) capacity: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) keys: NodeKeys,
 }
 
 /// Returns a key from the command line.

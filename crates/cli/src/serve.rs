@@ -15,9 +15,9 @@ use crate::store::durability;
 use crate::text;
 use crate::watch::NodeWatch;
 use serde::Serialize;
-use situ::base::lock;
 use situ::offload::Offload;
 use situ::{Listener, Options, StoreBuilder, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
+use situ_base::lock;
 use situ_server::{
     CacheEngine, CaughtSignals, Engine, FOLLOWS_BYTES_MIN, HashEngine, OnTrouble, Server, ServerOptions, StartError,
     StopSignal, StoreEngine,
@@ -181,14 +181,14 @@ fn cache_on_flash(
         )));
     }
     let is_new = make_file(path, choice.flash_size)?;
-    let opened = situ::device::open(path, situ::device::OpenOptions::default()).map_err(|error| failed(&error));
+    let opened = situ_device::open(path, situ_device::OpenOptions::default()).map_err(|error| failed(&error));
     let is_file = path.metadata().is_ok_and(|found| found.is_file());
     let opened = opened.and_then(|device| {
         if is_file {
             device.reserve().map_err(|error| failed(&error))?;
         }
         let files = choice.flash_journal.clone().or_else(|| is_file.then(|| path.to_owned()));
-        let flash = cache::Flash { device, env: situ::base::Env::system(), files };
+        let flash = cache::Flash { device, env: situ_base::Env::system(), files };
         let told = Arc::clone(messages);
         let tell: OnTrouble = Box::new(move |text| told.line(text));
         CacheEngine::with_flash(options, flash, tell).map_err(|error| failed(&error))

@@ -8,18 +8,18 @@
 
 use crate::failure::Failure;
 use crate::message::Message;
-use situ::base::{Env, StoreClock};
 use situ::offload::{Offload, Unit};
-use situ::storage::{DirectoryVolume, FileName, Volume};
 use situ::{
     Durability, Error, Keyspace, Options, RepairOptions, RepairReport, Store, StoreBuilder, VerifyProgress,
     VerifyReport,
 };
+use situ_base::{Env, StoreClock};
 use situ_node::message::VolumePlace;
 use situ_node::{NodeAddress, NodeClient, NodeOptions, NodeUnit, NodeVolume, Secret, TlsRoots};
 use situ_server::{
     ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, item_in_unix_time, open_unserved_by, stored_clock, stored_rule,
 };
+use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -220,6 +220,7 @@ impl Home {
     ///
     /// # Errors
     /// A file cannot be removed, or the node does not answer.
+    #[cfg(feature = "bench")]
     pub(crate) fn destroy(&self) -> situ::Result<()> {
         match self.on_node()? {
             Some(volume) => Store::destroy_home(&volume),
@@ -242,11 +243,11 @@ impl Home {
     /// Returns all files of the store, wherever they lie.
     ///
     /// # Errors
-    /// As [`situ::files_of`].
+    /// As [`situ_engine::files_of`].
     pub(crate) fn files(&self) -> situ::Result<Arc<dyn Volume>> {
         match self.on_node()? {
-            Some(volume) => situ::files_of_home(&volume),
-            None => situ::files_of(&self.path),
+            Some(volume) => situ_engine::files_of_home(&volume),
+            None => situ_engine::files_of(&self.path),
         }
     }
 
@@ -281,7 +282,7 @@ impl Home {
 ///
 /// # Errors
 /// A file cannot be read, or is not what it should be.
-pub(crate) fn node_options(keys: &NodeKeys) -> situ::storage::Result<NodeOptions> {
+pub(crate) fn node_options(keys: &NodeKeys) -> situ_storage::Result<NodeOptions> {
     Ok(NodeOptions {
         secret: read_key(keys.node_secret_file.as_deref(), "--node-secret-file", Secret::read)?,
         tls: read_key(keys.node_ca.as_deref(), "--node-ca", TlsRoots::read)?,
@@ -294,9 +295,9 @@ pub(crate) fn node_options(keys: &NodeKeys) -> situ::storage::Result<NodeOptions
 pub(crate) fn read_key<T>(
     path: Option<&Path>,
     option: &str,
-    read: impl FnOnce(&Path) -> situ::storage::Result<T>,
-) -> situ::storage::Result<Option<T>> {
-    use situ::storage::Error;
+    read: impl FnOnce(&Path) -> situ_storage::Result<T>,
+) -> situ_storage::Result<Option<T>> {
+    use situ_storage::Error;
     let name = |path: &Path, error: Error| match error {
         error @ (Error::NotFound { .. } | Error::Io { .. }) => {
             Error::Invalid(format!("{option} {}: {error}; name a file that exists and can be read", path.display()))
@@ -309,6 +310,7 @@ pub(crate) fn read_key<T>(
 /// A store that is open, and the nodes that take part.
 pub(crate) struct OpenedHome {
     pub(crate) store: Store,
+    #[cfg_attr(not(feature = "bench"), expect(dead_code, reason = "only the benchmark shows what they have moved"))]
     pub(crate) clients: Vec<Arc<NodeClient>>,
 }
 
@@ -509,7 +511,7 @@ impl Walk for Readable {
         let limit = range.limit.unwrap_or(u64::MAX);
         let failed = |error: Error| Failure::store("cannot read the store", &self.directory, &error);
         let options = Bounds::of(range, encoding)?.options();
-        let mut iterator = self.keyspace.cursor(options).map_err(failed)?;
+        let mut iterator = self.keyspace.cursor_with(&options).map_err(failed)?;
         let reverse = order == Order::Descending;
         if reverse { iterator.seek_to_last() } else { iterator.seek_to_first() }.map_err(failed)?;
         let mut seen = 0;

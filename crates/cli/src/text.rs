@@ -6,7 +6,7 @@ use clap::Args;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt::Write as _;
 
-pub(crate) use situ_bench::parse_bytes;
+pub(crate) use situ_settings::parse_bytes;
 
 /// How keys and values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,7 +209,7 @@ impl Serialize for JsonEntry<'_> {
 
 /// `1.20 GiB`.
 pub(crate) fn bytes(count: u64) -> String {
-    situ_bench::table::bytes(count as f64)
+    situ_settings::figures::bytes(count as f64)
 }
 
 /// Exact, with a comma between thousands: `1,234,567`.

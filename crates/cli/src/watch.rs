@@ -8,7 +8,7 @@
 //!
 //! **Threads.** Any. A client that ends is no node of the store any more, so only weak references are kept.
 
-use situ::base::lock;
+use situ_base::lock;
 use situ_node::{Class, NodeAddress, NodeClient, NodeState, OnState};
 use situ_server::{Beside, Metric, MetricKind};
 use std::sync::{Arc, Mutex, Weak};

@@ -5,5 +5,6 @@ pub(crate) mod disk_use;
 pub(crate) mod iter;
 pub(crate) mod keyspace;
 mod pop;
+pub(crate) mod snapshot;
 pub(crate) mod store;
 pub(crate) mod transaction;

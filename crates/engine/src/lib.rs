@@ -25,6 +25,7 @@ mod core;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+#[doc(hidden)]
 pub mod memtable;
 mod opening;
 mod pipeline;
@@ -38,6 +39,7 @@ pub use api::async_read::{AtOnce, DiskRead, ScanEntry, ScanOptions, ScanPage};
 pub use api::disk_use::DiskUse;
 pub use api::iter::Iter;
 pub use api::keyspace::{Keyspace, KeyspaceProperties, LevelProperties, SegmentProperties, TableProperties};
+pub use api::snapshot::Snapshot;
 pub use api::store::{Store, StoreBuilder, StoreProperties, ValueLogProperties};
 pub use api::transaction::{
     CommitFuture, ForUpdateFuture, Isolation, LockFuture, Transaction, TransactionCursor, TransactionIter,
@@ -73,10 +75,7 @@ pub use read::cursor::Cursor;
 pub use read::future::ReadFuture;
 pub use read::options::ReadOptions;
 pub use rows::locks::LockMode;
-/// Compactions: tasks, their runs, and the seam to [compactors](compaction::Compactor).
-pub use situ_compaction as compaction;
 pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, DeadBefore, Lifetime, SequenceNumber};
 pub use situ_values::{Trim, Victims};
-pub use versions::snapshot::Snapshot;

@@ -27,7 +27,7 @@ pub use read::{Get, OnRead};
 use crate::engine::cache::CacheExtras;
 use crate::engine::compactions::Compactions;
 use crate::engine::item::Header;
-use situ::base::StoreClock;
+use situ_base::StoreClock;
 use std::ops::Deref;
 use std::sync::Arc;
 

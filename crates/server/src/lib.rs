@@ -44,7 +44,7 @@
 //! * A size limit counts the data, not the item around it.
 //! * `flush_all` with a time in the past flushes now.
 //! * A correction of the system's wall clock does not move expiration times, at once or after a restart
-//!   ([`StoreClock`](situ::base::StoreClock)).
+//!   ([`StoreClock`](situ_base::StoreClock)).
 //! * `stats detail` counts 4096 prefixes; those that come later are not counted until `stats reset`.
 //! * Authentication ([`ServerOptions::auth_file`]): up to 64 users, not 8. A login of more than 2 KiB ends the
 //!   connection.

@@ -21,7 +21,7 @@ use crate::server::options::check;
 use crate::server::parts::{Capacity, Parts, warnings};
 use crate::waiting::inbox::{Inbox, Message};
 use rustix::event::EventfdFlags;
-use situ::base::{StoreClock, lock};
+use situ_base::{StoreClock, lock};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};

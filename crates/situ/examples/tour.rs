@@ -1,6 +1,6 @@
 //! A tour of the library.
 
-use situ::{Durability, ReadOptions, Store, WriteBatch};
+use situ::{Durability, Store, WriteBatch};
 
 fn main() -> situ::Result<()> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| "situ-data".to_owned());
@@ -37,7 +37,7 @@ fn main() -> situ::Result<()> {
     // A snapshot never changes, whatever is written after it.
     let snapshot = store.snapshot()?;
     store.delete("ada")?;
-    for pair in store.iter_with(ReadOptions::default().at(&snapshot))? {
+    for pair in snapshot.iter()? {
         let (name, lived) = pair?;
         println!("{} {}", String::from_utf8_lossy(&name), String::from_utf8_lossy(&lived));
     }

@@ -11,7 +11,7 @@ fn balance(value: Option<situ::Value>) -> u64 {
 }
 
 fn transfer(store: &Store, accounts: &Keyspace, from: u64, to: u64, amount: u64) -> Result<()> {
-    let mut transaction = store.begin(TransactionOptions::default().lock_timeout_ms(100))?;
+    let mut transaction = store.begin_with(&TransactionOptions::default().lock_timeout_ms(100))?;
     let (from, to) = (from.to_be_bytes(), to.to_be_bytes());
     let there = balance(transaction.get_for_update_in(accounts, from, LockMode::Exclusive)?);
     let here = balance(transaction.get_for_update_in(accounts, to, LockMode::Exclusive)?);
@@ -25,7 +25,7 @@ fn main() -> Result<()> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| "situ-data".to_owned());
     let store = Store::open(directory)?;
     let accounts = store.keyspace("accounts")?;
-    let mut setup = store.begin(TransactionOptions::default().durability(Durability::Synced))?;
+    let mut setup = store.begin_with(&TransactionOptions::default().durability(Durability::Synced))?;
     for account in 0..ACCOUNTS {
         setup.put_in(&accounts, account.to_be_bytes(), 100u64.to_le_bytes())?;
     }

@@ -6,7 +6,7 @@
 //! be set while the server runs. Otherwise the drive is unknown, and the reason is said.
 
 use super::fetch::{Placed, Server, ServerProcess};
-use situ::device::{Compresses, Drive};
+use situ_device::{Compresses, Drive};
 use std::fs;
 use std::path::{Path, PathBuf};
 

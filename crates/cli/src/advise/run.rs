@@ -9,9 +9,9 @@ use crate::output::Output;
 use crate::text;
 use serde::Serialize;
 use serde_json::{Value, json};
-use situ::device::Compresses;
 use situ_advise::statement::{qualified, set_fillfactor};
 use situ_advise::{Advice, Forecast, Keep, Kind, Recommendation, Table, advise};
+use situ_device::Compresses;
 
 /// Counts of less than this time may miss what happens once a day.
 const YOUNG_S: f64 = 86_400.0;

@@ -60,5 +60,5 @@ pub(crate) fn delete(options: &DeleteOptions, key: &[u8], out: &mut Output) -> O
 }
 
 fn write(hash: &OpenHash, batch: HashBatch, sync: bool, what: &str) -> Result<(), Failure> {
-    hash.store.write(batch, durability(sync).into()).map_err(|error| hash.failure(what, &error))
+    hash.store.write_with(batch, durability(sync).into()).map_err(|error| hash.failure(what, &error))
 }

@@ -10,10 +10,10 @@ use crate::output::Output;
 use crate::text;
 use serde::Serialize;
 use situ::Store;
-use situ::device::{self, Space};
-use situ::hash::bucket::{BUCKET_BYTES, USABLE_BYTES};
-use situ::hash::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock};
-use situ::storage::{DirectoryVolume, FileName, Volume};
+use situ_device::Space;
+use situ_hash::bucket::{BUCKET_BYTES, USABLE_BYTES};
+use situ_hash::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock};
+use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::path::{Path, PathBuf};
 
 /// So often the superblock is looked at that looks damaged.
@@ -156,8 +156,8 @@ fn read_superblock(home: &DirectoryVolume) -> situ::hash::Result<Newest> {
 
 /// Returns the room of the device of the buckets; none if it cannot be opened to read.
 fn space_of(path: &Path) -> Option<Space> {
-    let options = device::OpenOptions { read_only: true, ..Default::default() };
-    device::open(path, options).ok().map(|device| device.space())
+    let options = situ_device::OpenOptions { read_only: true, ..Default::default() };
+    situ_device::open(path, options).ok().map(|device| device.space())
 }
 
 fn draw(report: &HashStoreReport, out: &mut Output) -> Result<(), Failure> {

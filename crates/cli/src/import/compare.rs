@@ -89,8 +89,8 @@ pub(super) fn compare(
         same: false,
         difference: None,
     };
-    let options = ReadOptions { bypass_cache: true, ..ReadOptions::default() };
-    let mut iterator = task.keyspace.cursor(options).map_err(failed)?;
+    let options = ReadOptions::default().bypass_cache(true);
+    let mut iterator = task.keyspace.cursor_with(&options).map_err(failed)?;
     iterator.seek_to_first().map_err(failed)?;
     source.read(&task.family, None, |chunk| {
         for (key, value) in chunk.entries() {

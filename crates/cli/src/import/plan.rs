@@ -186,7 +186,7 @@ pub(super) fn tasks(
 
 fn is_empty(writable: &Writable, name: &str) -> Result<bool, Failure> {
     let failed = |error: Error| writable.failure(format!("cannot read the keyspace {name:?}"), &error);
-    let mut iterator = writable.keyspace(name, false)?.cursor(ReadOptions::default()).map_err(failed)?;
+    let mut iterator = writable.keyspace(name, false)?.cursor().map_err(failed)?;
     iterator.seek_to_first().map_err(failed)?;
     Ok(!iterator.valid())
 }

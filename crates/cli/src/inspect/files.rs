@@ -5,7 +5,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ::storage::{FileName, Volume};
+use situ_storage::{FileName, Volume};
 use std::path::Path;
 
 #[derive(Serialize)]

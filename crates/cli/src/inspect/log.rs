@@ -5,8 +5,8 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ::storage::{Error, FileName, PAGE_BYTES, Volume};
 use situ_log::PageState;
+use situ_storage::{Error, FileName, PAGE_BYTES, Volume};
 use std::path::Path;
 
 /// Columns of the map of pages.

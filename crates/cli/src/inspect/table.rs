@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ::storage::{Error, FileName, Volume};
+use situ_storage::{Error, FileName, Volume};
 use situ_table::{BlockCache, Table};
 use std::path::Path;
 

@@ -23,7 +23,7 @@ use crate::progress;
 use crate::text;
 use crate::walk::{Order, Walk};
 use serde::Serialize;
-use situ::storage::FileName;
+use situ_storage::FileName;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;

@@ -154,7 +154,7 @@ impl Target for Hash {
         if let Some(items) = &mut self.items {
             items.seal(&mut batch).map_err(failed)?;
         }
-        self.hash.store.write(batch, durability(sync).into()).map_err(failed)
+        self.hash.store.write_with(batch, durability(sync).into()).map_err(failed)
     }
 
     fn mark(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Failure> {

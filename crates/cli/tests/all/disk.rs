@@ -27,7 +27,7 @@ fn a_disk_is_formatted_shown_and_checked() {
     assert!(situ(at, &["disk", "check", "disk"]).done().text().ends_with("all is sound\n"));
 
     // Nor is what somebody has open.
-    let held = situ::device::open(&at.join("disk"), situ::device::OpenOptions::default()).unwrap();
+    let held = situ_device::open(&at.join("disk"), situ_device::OpenOptions::default()).unwrap();
     let lock = held.lock().unwrap();
     let refused = situ(at, &["disk", "format", "disk", "--force"]);
     assert!(refused.code == 1 && refused.stderr.contains("is locked by another process"), "{refused:?}");

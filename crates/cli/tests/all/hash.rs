@@ -2,8 +2,8 @@
 
 use crate::common::{Serving, situ, situ_fed};
 use rustix::process::Signal;
-use situ::base::{Clock, Env, SystemClock};
 use situ::hash::{Durability, HashOptions, HashStore, HashStoreBuilder};
+use situ_base::{Clock, Env, SystemClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;

@@ -2,7 +2,7 @@
 
 use crate::common::{situ, situ_fed};
 use crate::hash::Behind;
-use situ::base::{Env, StoreClock};
+use situ_base::{Env, StoreClock};
 use situ_server::{ITEMS_KEYSPACE, ItemWriter, META_KEYSPACE, open_unserved_by};
 use std::fs;
 use std::path::{Path, PathBuf};

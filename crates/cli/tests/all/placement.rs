@@ -101,7 +101,7 @@ fn inspect_and_disk_show_say_what_the_device_is() {
     situ(at, &["disk", "format", "disk"]).done();
     situ(at, &["put", "a", "1"]).done();
     situ(at, &["disk", "add", "situ-data", "disk"]).done();
-    let device = situ::device::open(&at.join("disk"), situ::device::OpenOptions::default()).unwrap();
+    let device = situ_device::open(&at.join("disk"), situ_device::OpenOptions::default()).unwrap();
     let (geometry, backend) = (device.geometry(), device.describe());
     let disk = at.join("disk");
     let show = ["disk", "show", disk.to_str().unwrap(), "--json"];

@@ -6,7 +6,7 @@
 
 use super::frames::{CANCEL, DONE, FAILED, Frame, PLACE, RESERVE, TASK, WRITTEN};
 use rustix::process::Signal;
-use situ_engine::compaction::{Result, Task, TaskError, TaskOutput};
+use situ_compaction::{Result, Task, TaskError, TaskOutput};
 use situ_offload::{
     Assignment, Finished, KnownFilters, Limits, Load, Offer, Ran, Refused, Unit, decode_output, encode_task,
 };

@@ -6,7 +6,7 @@
 
 use super::frames::{CANCEL, DONE, FAILED, Frame, PLACE, RESERVE, TASK, WRITTEN};
 use situ_base::lock;
-use situ_engine::compaction::{CompactionFilter, InputTable, TablePlace, TaskHost, run};
+use situ_compaction::{CompactionFilter, InputTable, TablePlace, TaskHost, run};
 use situ_offload::{Surroundings, decode_task, encode_output};
 use situ_storage::{DirectoryVolume, Error, FileName, Result, Volume, Writer};
 use situ_table::{BlockCache, Table};
@@ -89,7 +89,7 @@ struct Host {
 
 impl Host {
     fn work(self, task: &[u8]) {
-        let task = decode_task(task, &*self.worker).map_err(situ_engine::compaction::TaskError::from);
+        let task = decode_task(task, &*self.worker).map_err(situ_compaction::TaskError::from);
         let frame = match task.and_then(|task| run(&task, &self)) {
             Ok(output) => Frame::new(DONE, self.attempt, encode_output(&output)),
             Err(error) => Frame::new(FAILED, self.attempt, error.to_string()),

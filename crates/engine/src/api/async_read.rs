@@ -60,7 +60,7 @@ const AT_ONCE_FOR: Duration = Duration::from_micros(200);
 /// let mut next = Some(ScanOptions::default().read(read).entries_max(2));
 /// let mut keys = Vec::new();
 /// while let Some(options) = next {
-///     let page = wait(store.scan_async(&options)?)?; // in an asynchronous function: `.await?`
+///     let page = wait(store.scan_async(&options))?; // in an asynchronous function: `.await?`
 ///     keys.extend(page.iter().map(|entry| entry.key.to_vec()));
 ///     next = options.after(&page);
 /// }
@@ -216,18 +216,18 @@ impl DiskRead<'_> {
     /// Lets a thread of the store read, as of the moment of the attempt.
     ///
     /// # Errors
-    /// The store is closed; the rest comes from the future.
-    pub fn begin(self) -> Result<ReadFuture> {
+    /// All come from the future.
+    pub fn begin(self) -> ReadFuture {
         let (keyspace, view, sequence, begun) = (self.keyspace.clone(), self.view, self.sequence, self.begun);
         let (key, options) = (self.key.to_vec(), table_read_options(self.options));
         let core = &self.keyspace.core;
         let under_way = core.pipeline.under_way();
-        core.readers.submit(move || {
+        ReadFuture::begun(core.readers.submit(move || {
             let _under_way = under_way;
             let found = Lookup::new(&key, sequence, options).run(&view)?;
             keyspace.finished_read(begun, found.is_some());
             Ok(found)
-        })
+        }))
     }
 }
 
@@ -238,19 +238,18 @@ enum Attempt<'a> {
 }
 
 impl Keyspace {
-    /// Works like [`get_with`](Keyspace::get_with), without blocking: the future is ready at once if the answer needs
-    /// no wait; otherwise a thread of the store reads it.
-    ///
-    /// # Errors
-    /// The store is closed; the rest comes from the future.
-    pub fn get_async(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<ReadFuture> {
-        self.get_bytes_async(key.as_ref(), options)
+    /// Works like [`get`](Keyspace::get), without blocking: the future is ready at once if the answer needs no wait;
+    /// otherwise a thread of the store reads it. All errors come from the future.
+    pub fn get_async(&self, key: impl AsRef<[u8]>) -> ReadFuture {
+        self.get_with_async(key, &ReadOptions::default())
     }
 
-    fn get_bytes_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
-        match self.attempt(key, options)? {
-            Attempt::Settled(outcome) => Ok(ReadFuture::ready(outcome)),
-            Attempt::OnDisk(read) => read.begin(),
+    /// Works like [`get_with`](Keyspace::get_with), without blocking; see [`get_async`](Keyspace::get_async).
+    pub fn get_with_async(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> ReadFuture {
+        match self.attempt(key.as_ref(), options) {
+            Ok(Attempt::Settled(outcome)) => ReadFuture::ready(outcome),
+            Ok(Attempt::OnDisk(read)) => read.begin(),
+            Err(error) => ReadFuture::ready(Err(error)),
         }
     }
 
@@ -268,7 +267,7 @@ impl Keyspace {
     /// fruit.put("apple", "red")?;
     /// match fruit.get_at_once(b"apple", &ReadOptions::default())? {
     ///     AtOnce::Known(value) => assert_eq!(value.as_deref(), Some(&b"red"[..])),
-    ///     AtOnce::OnDisk(read) => drop(read.begin()?), // or keep the future
+    ///     AtOnce::OnDisk(read) => drop(read.begin()), // or keep the future
     /// }
     /// # drop(fruit);
     /// # store.close()
@@ -286,7 +285,7 @@ impl Keyspace {
 
     fn attempt<'a>(&'a self, key: &'a [u8], options: &'a ReadOptions) -> Result<Attempt<'a>> {
         let begun = sampled().then(|| self.core.env.clock.now());
-        let (view, sequence) = self.at(options)?;
+        let (view, sequence) = self.at(options.point.as_ref())?;
         let found = Lookup::new(key, sequence, at_once(options)).run(&view);
         match settled(found, options) {
             Some(outcome) => {
@@ -310,17 +309,28 @@ impl Keyspace {
         }
     }
 
-    /// Works like [`multi_get_with`](Keyspace::multi_get_with), without blocking: the future is ready at once if no
-    /// answer needs a wait; otherwise a thread of the store reads the missing values.
-    ///
-    /// # Errors
-    /// The store is closed; the rest comes from the future.
-    pub fn multi_get_async(
+    /// Works like [`multi_get`](Keyspace::multi_get), without blocking: the future is ready at once if no answer needs
+    /// a wait; otherwise a thread of the store reads the missing values. All errors come from the future.
+    pub fn multi_get_async(&self, keys: &[impl AsRef<[u8]>]) -> ReadFuture<Vec<Option<Value>>> {
+        self.multi_get_with_async(keys, &ReadOptions::default())
+    }
+
+    /// Works like [`multi_get_with`](Keyspace::multi_get_with), without blocking; see
+    /// [`multi_get_async`](Keyspace::multi_get_async).
+    pub fn multi_get_with_async(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        options: &ReadOptions,
+    ) -> ReadFuture<Vec<Option<Value>>> {
+        ReadFuture::begun(self.begin_multi_get(keys, options))
+    }
+
+    fn begin_multi_get(
         &self,
         keys: &[impl AsRef<[u8]>],
         options: &ReadOptions,
     ) -> Result<ReadFuture<Vec<Option<Value>>>> {
-        let (view, sequence) = self.at(options)?;
+        let (view, sequence) = self.at(options.point.as_ref())?;
         let begun = self.core.env.clock.now();
         let mut values = vec![None; keys.len()];
         let mut left: Vec<(usize, Vec<u8>)> = Vec::new();
@@ -356,12 +366,13 @@ impl Keyspace {
 
     /// Returns a page of entries in key order, without blocking. The future is ready at once if no entry needs a wait;
     /// otherwise a thread of the store goes on from the first entry that does. [`ScanOptions::after`] leads to the next
-    /// page.
-    ///
-    /// # Errors
-    /// The store is closed; the rest comes from the future.
-    pub fn scan_async(&self, options: &ScanOptions) -> Result<ReadFuture<ScanPage>> {
-        let (view, sequence) = self.at(&options.read)?;
+    /// page. All errors come from the future.
+    pub fn scan_async(&self, options: &ScanOptions) -> ReadFuture<ScanPage> {
+        ReadFuture::begun(self.begin_scan(options))
+    }
+
+    fn begin_scan(&self, options: &ScanOptions) -> Result<ReadFuture<ScanPage>> {
+        let (view, sequence) = self.at(options.read.point.as_ref())?;
         let view = Guard::into_inner(view);
         let mut page = Filling::default();
         let filled = self

@@ -174,7 +174,7 @@ pub(crate) struct Moment {
 
 impl Moment {
     pub(crate) fn of(keyspace: &Keyspace, options: ReadOptions) -> Result<Moment> {
-        let (view, sequence) = keyspace.at(&options)?;
+        let (view, sequence) = keyspace.at(options.point.as_ref())?;
         let options = ReadOptions { values_on_demand: false, ..options };
         Ok(Moment { keyspace: keyspace.clone(), view: arc_swap::Guard::into_inner(view), sequence, options })
     }
@@ -244,10 +244,10 @@ impl Keyspace {
     /// The store is closed, or a table with range tombstones could not be opened. Errors of later reads come from the
     /// iterator.
     pub fn iter(&self) -> Result<Iter> {
-        self.iter_with(ReadOptions::default())
+        self.iter_of(ReadOptions::default())
     }
 
-    /// Returns the keys within the options' bounds, with their values, as of the options' snapshot.
+    /// Returns the keys within the options' bounds, with their values, as of the options' moment.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -258,7 +258,7 @@ impl Keyspace {
     /// let snapshot = store.snapshot()?;
     /// store.delete("ada")?;
     /// let then = situ::ReadOptions::default().at(&snapshot);
-    /// assert_eq!(store.iter_with(then)?.count(), 1);
+    /// assert_eq!(store.iter_with(&then)?.count(), 1);
     /// assert_eq!(store.iter()?.count(), 0);
     /// # store.close()
     /// # }
@@ -266,7 +266,11 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
-    pub fn iter_with(&self, options: ReadOptions) -> Result<Iter> {
+    pub fn iter_with(&self, options: &ReadOptions) -> Result<Iter> {
+        self.iter_of(options.clone())
+    }
+
+    pub(crate) fn iter_of(&self, options: ReadOptions) -> Result<Iter> {
         Ok(Iter(Ends::new(Moment::of(self, options)?)?))
     }
 
@@ -276,16 +280,16 @@ impl Keyspace {
     /// # Errors
     /// As [`iter`](Keyspace::iter).
     pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
-        self.range_with(range, ReadOptions::default())
+        self.iter_of(ReadOptions::default().within(&range))
     }
 
     /// Returns the keys in a range that are also within the options' bounds, with their values, as of the options'
-    /// snapshot.
+    /// moment.
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
-    pub fn range_with(&self, range: impl KeyRange, options: ReadOptions) -> Result<Iter> {
-        self.iter_with(options.within(&range))
+    pub fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Result<Iter> {
+        self.iter_of(options.clone().within(&range))
     }
 
     /// Returns the keys that begin with `prefix`, with their values, in key order.
@@ -293,16 +297,16 @@ impl Keyspace {
     /// # Errors
     /// As [`iter`](Keyspace::iter).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
-        self.prefix_with(prefix, ReadOptions::default())
+        self.iter_of(ReadOptions::default().within_prefix(prefix.as_ref()))
     }
 
     /// Returns the keys that begin with `prefix` and are within the options' bounds, with their values, as of the
-    /// options' snapshot.
+    /// options' moment.
     ///
     /// # Errors
     /// As [`iter`](Keyspace::iter).
-    pub fn prefix_with(&self, prefix: impl AsRef<[u8]>, options: ReadOptions) -> Result<Iter> {
-        self.iter_with(options.within_prefix(prefix.as_ref()))
+    pub fn prefix_with(&self, prefix: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Iter> {
+        self.iter_of(options.clone().within_prefix(prefix.as_ref()))
     }
 
     /// Returns the first key with its value; `None` if there is no key. Costs about one seek: the first reader steps
@@ -328,7 +332,7 @@ impl Keyspace {
     /// # Errors
     /// As [`first`](Keyspace::first).
     pub fn is_empty(&self) -> Result<bool> {
-        let mut cursor = self.cursor(ReadOptions::default())?;
+        let mut cursor = self.cursor()?;
         cursor.seek_to_first()?;
         Ok(!cursor.valid())
     }

@@ -18,6 +18,7 @@ use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::SegmentFile;
+use crate::versions::snapshot::ReadPoint;
 use crate::versions::version::Level;
 use crate::versions::view::View;
 use crate::{Error, Result};
@@ -127,13 +128,13 @@ impl Keyspace {
 
     /// Returns the view to read, and the sequence number to read at. The view is loaded first: every entry that is
     /// visible then is in the view, or came later.
-    pub(crate) fn at(&self, options: &ReadOptions) -> Result<(arc_swap::Guard<Arc<View>>, u64)> {
+    pub(crate) fn at(&self, point: Option<&ReadPoint>) -> Result<(arc_swap::Guard<Arc<View>>, u64)> {
         self.check()?;
         let view = self.inner.view.load();
-        let sequence = match &options.snapshot {
+        let sequence = match point {
             None if !self.inner.may_get_segments(&view) => self.core.versions.snapshots.visible(),
             None => return Ok(self.with_its_segments(view)),
-            Some(snapshot) if snapshot.belongs_to(&self.core.versions.snapshots) => snapshot.sequence(),
+            Some(point) if point.belongs_to(&self.core.versions.snapshots) => point.sequence(),
             Some(_) => return Err(Error::Invalid("the snapshot was taken of another store".to_owned())),
         };
         Ok((view, sequence))
@@ -250,40 +251,47 @@ impl Keyspace {
     /// runtime.
     ///
     /// # Errors
-    /// As [`put`](Keyspace::put); some at once, others from the future. [`Error::TooManyWaiting`] if writes that wait
-    /// for the store take 64 MiB of memory already.
-    pub fn put_async(
+    /// All come from the future: as [`put`](Keyspace::put), and [`Error::TooManyWaiting`] if writes that wait for the
+    /// store take 64 MiB of memory already.
+    pub fn put_async(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> WriteFuture {
+        self.put_with_async(key, value, self.core.options.durability)
+    }
+
+    /// Works like [`put_with`](Keyspace::put_with), without blocking; see [`put_async`](Keyspace::put_async).
+    pub fn put_with_async(
         &self,
         key: impl AsRef<[u8]>,
         value: impl AsRef<[u8]>,
         durability: Durability,
-    ) -> Result<WriteFuture> {
-        let batch = self.put_of(key.as_ref(), value.as_ref())?;
-        WriteFuture::begin(&self.core.pipeline, batch, durability)
+    ) -> WriteFuture {
+        WriteFuture::begin(&self.core.pipeline, self.put_of(key.as_ref(), value.as_ref()), durability)
     }
 
     /// Works like [`delete`](Keyspace::delete), without blocking; see [`put_async`](Keyspace::put_async).
-    ///
-    /// # Errors
-    /// As [`put_async`](Keyspace::put_async).
-    pub fn delete_async(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<WriteFuture> {
-        let batch = self.delete_of(key.as_ref())?;
-        WriteFuture::begin(&self.core.pipeline, batch, durability)
+    pub fn delete_async(&self, key: impl AsRef<[u8]>) -> WriteFuture {
+        self.delete_with_async(key, self.core.options.durability)
+    }
+
+    /// Works like [`delete_with`](Keyspace::delete_with), without blocking; see [`put_async`](Keyspace::put_async).
+    pub fn delete_with_async(&self, key: impl AsRef<[u8]>, durability: Durability) -> WriteFuture {
+        WriteFuture::begin(&self.core.pipeline, self.delete_of(key.as_ref()), durability)
     }
 
     /// Works like [`delete_range`](Keyspace::delete_range), without blocking; see [`put_async`](Keyspace::put_async).
     /// The future of an empty range, which is no change, is ready.
-    ///
-    /// # Errors
-    /// As [`put_async`](Keyspace::put_async).
-    pub fn delete_range_async(
+    pub fn delete_range_async(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> WriteFuture {
+        self.delete_range_with_async(begin, end, self.core.options.durability)
+    }
+
+    /// Works like [`delete_range_with`](Keyspace::delete_range_with), without blocking; see
+    /// [`put_async`](Keyspace::put_async).
+    pub fn delete_range_with_async(
         &self,
         begin: impl AsRef<[u8]>,
         end: impl AsRef<[u8]>,
         durability: Durability,
-    ) -> Result<WriteFuture> {
-        let batch = self.delete_range_of(begin.as_ref(), end.as_ref())?;
-        WriteFuture::begin(&self.core.pipeline, batch, durability)
+    ) -> WriteFuture {
+        WriteFuture::begin(&self.core.pipeline, self.delete_range_of(begin.as_ref(), end.as_ref()), durability)
     }
 
     /// Returns the newest value of `key`.
@@ -291,21 +299,26 @@ impl Keyspace {
     /// # Errors
     /// A table could not be read, or is damaged.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.get_bytes(key.as_ref(), &ReadOptions::default())
+        self.get_at(key.as_ref(), None, TableReadOptions::default())
     }
 
-    /// Returns the value of `key`, as of the options' snapshot.
+    /// Returns the value of `key`, as of the options' moment.
     ///
     /// # Errors
     /// As [`get`](Keyspace::get).
     pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
-        self.get_bytes(key.as_ref(), options)
+        self.get_at(key.as_ref(), options.point.as_ref(), table_read_options(options))
     }
 
-    fn get_bytes(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
+    pub(crate) fn get_at(
+        &self,
+        key: &[u8],
+        point: Option<&ReadPoint>,
+        options: TableReadOptions,
+    ) -> Result<Option<Value>> {
         let started = sampled().then(|| self.core.env.clock.now());
-        let (view, sequence) = self.at(options)?;
-        let found = Lookup::new(key, sequence, table_read_options(options)).run(&view)?;
+        let (view, sequence) = self.at(point)?;
+        let found = Lookup::new(key, sequence, options).run(&view)?;
         self.count_read(found.is_some());
         if let Some(started) = started {
             self.core.health.stats.note_read(started, self.core.env.clock.now());
@@ -326,9 +339,12 @@ impl Keyspace {
     /// # Errors
     /// As [`get`](Keyspace::get).
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        let (view, sequence) = self.at(&ReadOptions::default())?;
-        let options = table_read_options(&ReadOptions::default());
-        let found = Lookup::new(key.as_ref(), sequence, options).exists(&view)?;
+        self.contains_at(key.as_ref(), None)
+    }
+
+    pub(crate) fn contains_at(&self, key: &[u8], point: Option<&ReadPoint>) -> Result<bool> {
+        let (view, sequence) = self.at(point)?;
+        let found = Lookup::new(key, sequence, TableReadOptions::default()).exists(&view)?;
         self.count_read(found);
         Ok(found)
     }
@@ -341,12 +357,12 @@ impl Keyspace {
         self.multi_get_with(keys, &ReadOptions::default())
     }
 
-    /// Returns the values of several keys as of the options' snapshot, or of now, in the order of the keys.
+    /// Returns the values of several keys as of the options' moment, or of now, in the order of the keys.
     ///
     /// # Errors
     /// As [`multi_get`](Keyspace::multi_get).
     pub fn multi_get_with(&self, keys: &[impl AsRef<[u8]>], options: &ReadOptions) -> Result<Vec<Option<Value>>> {
-        let (view, sequence) = self.at(options)?;
+        let (view, sequence) = self.at(options.point.as_ref())?;
         let mut values = vec![None; keys.len()];
         for at in in_key_order(keys) {
             values[at] = Lookup::new(keys[at].as_ref(), sequence, table_read_options(options)).run(&view)?;
@@ -355,14 +371,26 @@ impl Keyspace {
         Ok(values)
     }
 
-    /// Returns a cursor, as of the options' snapshot or of now. The caller moves the cursor in both directions, and the
-    /// cursor copies nothing. Most walks take less code with [`iter`](Keyspace::iter), [`range`](Keyspace::range) and
+    /// Returns a cursor over all keys. The caller moves the cursor in both directions, and the cursor copies nothing.
+    /// Most walks take less code with [`iter`](Keyspace::iter), [`range`](Keyspace::range) and
     /// [`prefix`](Keyspace::prefix).
     ///
     /// # Errors
     /// A table with range tombstones could not be opened.
-    pub fn cursor(&self, options: ReadOptions) -> Result<Cursor> {
-        let (view, sequence) = self.at(&options)?;
+    pub fn cursor(&self) -> Result<Cursor> {
+        self.cursor_of(ReadOptions::default())
+    }
+
+    /// Returns a cursor over the keys within the options' bounds, as of the options' moment or of now.
+    ///
+    /// # Errors
+    /// As [`cursor`](Keyspace::cursor).
+    pub fn cursor_with(&self, options: &ReadOptions) -> Result<Cursor> {
+        self.cursor_of(options.clone())
+    }
+
+    pub(crate) fn cursor_of(&self, options: ReadOptions) -> Result<Cursor> {
+        let (view, sequence) = self.at(options.point.as_ref())?;
         let table_options = table_read_options(&options);
         self.cursor_over(arc_swap::Guard::into_inner(view), sequence, options, table_options)
     }
@@ -381,9 +409,9 @@ impl Keyspace {
         let known = KnownGaps {
             current: Arc::clone(&self.inner.view),
             of_keyspace: Arc::clone(&self.inner.gaps),
-            since: options.snapshot.as_ref().map_or(sequence, |_| self.core.versions.snapshots.visible()),
+            since: options.point.as_ref().map_or(sequence, |_| self.core.versions.snapshots.visible()),
             has_filter: self.inner.options.compaction_filter.is_some(),
-            of_snapshot: options.snapshot.as_ref().map(|snapshot| (self.inner.id, snapshot.gaps())),
+            of_snapshot: options.point.as_ref().map(|point| (self.inner.id, point.gaps())),
         };
         Ok(Cursor::new(view, sources, tombstones, known, sequence, options, table_options.reach))
     }
@@ -432,7 +460,7 @@ impl Keyspace {
     }
 
     fn approximate_bytes_of(&self, begin: &[u8], end: &[u8], options: &SizeOptions) -> Result<u64> {
-        let (view, _) = self.at(&ReadOptions::default())?;
+        let (view, _) = self.at(None)?;
         let mut bytes = 0;
         if begin >= end {
             return Ok(bytes);

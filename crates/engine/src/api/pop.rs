@@ -36,7 +36,7 @@ impl Keyspace {
     }
 
     fn key_at(&self, side: Side, options: ReadOptions) -> Result<Option<Key>> {
-        let mut cursor = self.cursor(options.values_on_demand(true))?;
+        let mut cursor = self.cursor_of(options.values_on_demand(true))?;
         match side {
             Side::Front => cursor.seek_to_first()?,
             Side::Back => cursor.seek_to_last()?,
@@ -100,7 +100,7 @@ impl Keyspace {
         let transaction_options = TransactionOptions::pessimistic().read_committed().durability(durability);
         loop {
             let Some(key) = self.key_at(side, options.clone())? else { return Ok(None) };
-            let mut transaction = Transaction::begin(self, transaction_options.clone())?;
+            let mut transaction = Transaction::begin(self, &transaction_options)?;
             let popped = match transaction.get_for_update(&key, LockMode::Exclusive) {
                 Ok(Some(value)) => {
                     transaction.delete(&key)?;

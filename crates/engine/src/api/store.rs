@@ -4,6 +4,7 @@ mod default_keyspace;
 mod records;
 
 use crate::api::keyspace::Keyspace;
+use crate::api::snapshot::Snapshot;
 use crate::api::transaction::{Transaction, TransactionOptions};
 use crate::base::batch::WriteBatch;
 use crate::base::damage::Damage;
@@ -25,7 +26,6 @@ use crate::pipeline::write::write;
 use crate::placement::run::PlacementProperties;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::snapshot::Snapshot;
 use crate::versions::version::Version;
 use crate::work::background::Background;
 use crate::{Error, Result};
@@ -500,12 +500,15 @@ impl Store {
         write(&self.core().pipeline, batch, durability)
     }
 
+    /// Works like [`write`](Store::write), without blocking; see [`Keyspace::put_async`]. All errors come from the
+    /// future.
+    pub fn write_async(&self, batch: WriteBatch) -> WriteFuture {
+        self.write_with_async(batch, self.core().options.durability)
+    }
+
     /// Works like [`write_with`](Store::write_with), without blocking; see [`Keyspace::put_async`].
-    ///
-    /// # Errors
-    /// As [`write`](Store::write); some at once, others from the future.
-    pub fn write_async(&self, batch: WriteBatch, durability: Durability) -> Result<WriteFuture> {
-        batch.check_store(self.core().id)?;
+    pub fn write_with_async(&self, batch: WriteBatch, durability: Durability) -> WriteFuture {
+        let batch = batch.check_store(self.core().id).map(|()| batch);
         WriteFuture::begin(&self.core().pipeline, batch, durability)
     }
 
@@ -513,11 +516,11 @@ impl Store {
     ///
     /// ```
     /// # use situ_engine as situ;
-    /// use situ::{LockMode, Store, TransactionOptions};
+    /// use situ::{LockMode, Store};
     /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// let store = Store::open(directory.path())?;
-    /// let mut transaction = store.begin(TransactionOptions::default())?;
+    /// let mut transaction = store.begin()?;
     /// let seen = transaction.get_for_update("visits", LockMode::Exclusive)?;
     /// let visits = seen.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()));
     /// transaction.put("visits", (visits + 1).to_le_bytes())?;
@@ -528,7 +531,15 @@ impl Store {
     ///
     /// # Errors
     /// The store takes no writes.
-    pub fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
+    pub fn begin(&self) -> Result<Transaction> {
+        self.begin_with(&TransactionOptions::default())
+    }
+
+    /// Begins a transaction with other options than the defaults.
+    ///
+    /// # Errors
+    /// As [`begin`](Store::begin).
+    pub fn begin_with(&self, options: &TransactionOptions) -> Result<Transaction> {
         Transaction::begin(self.default_keyspace(), options)
     }
 
@@ -545,12 +556,12 @@ impl Store {
     ///
     /// ```
     /// # use situ_engine as situ;
-    /// # use situ::{Durability, Store};
+    /// # use situ::Store;
     /// async fn put_many(store: &Store, keys: impl Iterator<Item = u64>) -> situ::Result<()> {
     ///     let mut under_way = std::collections::VecDeque::new();
     ///     for key in keys {
     ///         store.ready().await;
-    ///         under_way.push_back(store.put_async(key.to_be_bytes(), "value", Durability::Synced)?);
+    ///         under_way.push_back(store.put_async(key.to_be_bytes(), "value"));
     ///         while under_way.front().is_some_and(|write| write.is_done()) {
     ///             if let Some(write) = under_way.pop_front() {
     ///                 write.await?;
@@ -579,7 +590,7 @@ impl Store {
     /// The store is closed.
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.core().health.check_open()?;
-        Ok(Snapshot::take(&self.core().versions.snapshots))
+        Ok(Snapshot::take(self.default_keyspace()))
     }
 
     /// Makes every write acknowledged so far durable.

@@ -52,6 +52,7 @@ use self::held::{HeldLocks, Pending, Wanted};
 use self::tracked::Tracked;
 use self::writes::OwnWrites;
 use crate::api::keyspace::Keyspace;
+use crate::api::snapshot::Snapshot;
 use crate::base::batch::{WriteBatch, check_key, check_value};
 use crate::base::options::Durability;
 use crate::base::value::{Key, Value};
@@ -63,7 +64,6 @@ use crate::pipeline::write::write_numbered;
 use crate::read::future::ReadFuture;
 use crate::read::options::ReadOptions;
 use crate::rows::locks::Row;
-use crate::versions::snapshot::Snapshot;
 use crate::{Error, Result};
 use situ_base::Event;
 use situ_pipeline::{Condition, Write};
@@ -112,14 +112,14 @@ struct Savepoint {
 ///
 /// ```
 /// # use situ_engine as situ;
-/// use situ::{LockMode, Store, TransactionOptions};
+/// use situ::{LockMode, Store};
 /// # fn main() -> situ::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
 /// let store = Store::open(directory.path())?;
 /// let journal = store.keyspace("journal")?;
 /// store.put("ada", "10")?;
 ///
-/// let mut transaction = store.begin(TransactionOptions::default())?;
+/// let mut transaction = store.begin()?;
 /// assert_eq!(transaction.get_for_update("ada", LockMode::Exclusive)?.unwrap(), "10");
 /// transaction.put("ada", "7")?;
 /// transaction.put_in(&journal, "1", "ada paid 3")?;
@@ -151,7 +151,7 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn begin(default: &Keyspace, options: TransactionOptions) -> Result<Transaction> {
+    pub(crate) fn begin(default: &Keyspace, options: &TransactionOptions) -> Result<Transaction> {
         let core = &default.core;
         core.memory.writable()?;
         let transactions = &core.transactions;
@@ -160,7 +160,7 @@ impl Transaction {
             core: Arc::clone(core),
             default: default.clone(),
             number,
-            options: options.bounded(),
+            options: options.clone().bounded(),
             moment: OnceLock::new(),
             writes: OwnWrites::default(),
             tracked: Tracked::default(),
@@ -183,7 +183,7 @@ impl Transaction {
     /// operation, or that of now if this is the first. `None` under [`Isolation::ReadCommitted`].
     pub fn snapshot(&self) -> Option<&Snapshot> {
         (self.options.isolation == Isolation::Snapshot)
-            .then(|| self.moment.get_or_init(|| Snapshot::take(&self.core.versions.snapshots)))
+            .then(|| self.moment.get_or_init(|| Snapshot::take(&self.default)))
     }
 
     /// Returns true if there is nothing to commit.
@@ -213,7 +213,7 @@ impl Transaction {
     }
 
     fn read_options(&self) -> ReadOptions {
-        ReadOptions { snapshot: self.snapshot().cloned(), ..ReadOptions::default() }
+        self.snapshot().map_or_else(ReadOptions::default, |snapshot| ReadOptions::default().at(snapshot))
     }
 
     /// Notes if an operation failed because of a conflict with another transaction or write.
@@ -265,28 +265,22 @@ impl Transaction {
         Ok(self.get_in(keyspace, key)?.is_some())
     }
 
-    /// Works like [`get`](Transaction::get), without blocking; see [`Keyspace::get_async`].
-    ///
-    /// # Errors
-    /// The store is closed; the rest comes from the future.
-    pub fn get_async(&self, key: impl AsRef<[u8]>) -> Result<ReadFuture> {
-        self.read_async(&self.default, key.as_ref())
+    /// Works like [`get`](Transaction::get), without blocking; see [`Keyspace::get_async`]. All errors come from the
+    /// future.
+    pub fn get_async(&self, key: impl AsRef<[u8]>) -> ReadFuture {
+        self.get_in_async(&self.default, key)
     }
 
     /// Works like [`get_in`](Transaction::get_in), without blocking; see [`Keyspace::get_async`].
-    ///
-    /// # Errors
-    /// As [`get_async`](Transaction::get_async); [`Error::Invalid`] if the keyspace is another store's.
-    pub fn get_in_async(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<ReadFuture> {
-        self.read_async(keyspace, key.as_ref())
-    }
-
-    fn read_async(&self, keyspace: &Keyspace, key: &[u8]) -> Result<ReadFuture> {
-        self.noted(self.check_keyspace(keyspace))?;
-        self.noted(match self.writes.get(keyspace.id(), key) {
-            Some(own) => Ok(ReadFuture::ready(Ok(own))),
-            None => keyspace.get_async(key, &self.read_options()),
-        })
+    pub fn get_in_async(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> ReadFuture {
+        let key = key.as_ref();
+        if let Err(error) = self.noted(self.check_keyspace(keyspace)) {
+            return ReadFuture::ready(Err(error));
+        }
+        match self.writes.get(keyspace.id(), key) {
+            Some(own) => ReadFuture::ready(Ok(own)),
+            None => keyspace.get_with_async(key, &self.read_options()),
+        }
     }
 
     /// Returns the value of `key` in the keyspace `default`, which no other writer may change until the commit. In
@@ -320,26 +314,23 @@ impl Transaction {
     /// gives up its place in the queue for the lock. A conflict that shows only in tables is reported at commit.
     ///
     /// # Errors
-    /// As [`get_for_update`](Transaction::get_for_update); some at once, others from the future.
-    pub fn get_for_update_async(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> Result<ForUpdateFuture<'_>> {
+    /// All come from the future, as [`get_for_update`](Transaction::get_for_update) has them.
+    pub fn get_for_update_async(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> ForUpdateFuture<'_> {
         let default = self.default.clone();
         self.get_for_update_in_async(&default, key, mode)
     }
 
     /// Works like [`get_for_update_in`](Transaction::get_for_update_in), without blocking; see
     /// [`get_for_update_async`](Transaction::get_for_update_async).
-    ///
-    /// # Errors
-    /// As [`get_for_update_in`](Transaction::get_for_update_in); some at once, others from the future.
     pub fn get_for_update_in_async(
         &mut self,
         keyspace: &Keyspace,
         key: impl AsRef<[u8]>,
         mode: LockMode,
-    ) -> Result<ForUpdateFuture<'_>> {
+    ) -> ForUpdateFuture<'_> {
         let key = key.as_ref();
-        let lock = self.lock_in_async(keyspace, key, mode)?;
-        Ok(ForUpdateFuture::new(lock, keyspace.clone(), key.to_vec()))
+        let lock = self.lock_in_async(keyspace, key, mode);
+        ForUpdateFuture::new(lock, keyspace.clone(), key.to_vec())
     }
 
     /// Does the same as [`get_for_update`](Transaction::get_for_update), but does not read the value.
@@ -371,24 +362,16 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`get_for_update_async`](Transaction::get_for_update_async).
-    pub fn lock_async(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> Result<LockFuture<'_>> {
+    pub fn lock_async(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> LockFuture<'_> {
         let default = self.default.clone();
         self.lock_in_async(&default, key, mode)
     }
 
     /// Works like [`lock_in`](Transaction::lock_in), without blocking; see [`lock_async`](Transaction::lock_async).
-    ///
-    /// # Errors
-    /// As [`get_for_update_in_async`](Transaction::get_for_update_in_async).
-    pub fn lock_in_async(
-        &mut self,
-        keyspace: &Keyspace,
-        key: impl AsRef<[u8]>,
-        mode: LockMode,
-    ) -> Result<LockFuture<'_>> {
+    pub fn lock_in_async(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, mode: LockMode) -> LockFuture<'_> {
         let outcome = self.lock_row_async(keyspace, key.as_ref(), mode);
-        let pending = self.noted(outcome)?;
-        Ok(LockFuture::new(self, pending))
+        let pending = self.noted(outcome);
+        LockFuture::new(self, pending)
     }
 
     fn lock_row_async(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<Option<Pending>> {
@@ -606,10 +589,12 @@ impl Transaction {
 
     /// Works like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins.
     /// The commit takes place, or is refused, whether the future is polled or dropped. Its locks are given back then.
-    ///
-    /// # Errors
-    /// As [`commit`](Transaction::commit); some at once, others from the future.
-    pub fn commit_async(self) -> Result<CommitFuture> {
+    /// All errors come from the future.
+    pub fn commit_async(self) -> CommitFuture {
+        self.begin_commit().unwrap_or_else(CommitFuture::refused)
+    }
+
+    fn begin_commit(self) -> Result<CommitFuture> {
         let core = Arc::clone(&self.core);
         let (commit, durability) = self.into_commit()?;
         let is_checked = commit.check_published(false)?;
@@ -627,8 +612,9 @@ impl Transaction {
             if commit.batch.is_empty() {
                 return Ok(CommitState::Done(commit.nothing_to_write(&there)));
             }
-            WriteFuture::begin_write(&there.pipeline, commit.into_write(), durability)
-                .map(|writing| CommitState::Writing(writing.into_admission()))
+            WriteFuture::begin_write(&there.pipeline, commit.into_write(), durability)?
+                .into_admission()
+                .map(CommitState::Writing)
         })?;
         Ok(CommitFuture::checking(admission))
     }
@@ -638,7 +624,7 @@ impl Transaction {
         self.core.memory.writable()?;
         let durability = self.options.durability.unwrap_or(self.core.options.durability);
         let (rows, mut snapshots) = self.tracked.into_rows();
-        snapshots.extend(self.moment.into_inner());
+        snapshots.extend(self.moment.into_inner().map(Snapshot::into_point));
         let mut batch = WriteBatch::new();
         self.writes.encode(&self.keyspaces, &mut batch)?;
         let commitment = (!rows.is_empty()).then(|| {

@@ -30,7 +30,7 @@ use crate::base::sync::lock;
 use crate::base::value::Key;
 use crate::pipeline::{Commit, Memory, Obstacle, Request};
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::snapshot::Snapshot;
+use crate::versions::snapshot::ReadPoint;
 use crate::versions::version::TableFile;
 use crate::versions::view::View;
 use crate::{Error, Result};
@@ -81,7 +81,7 @@ pub(crate) type Locks = Box<dyn Any + Send>;
 /// The holdings that a transaction gives back when its commit is visible, or has failed.
 struct Held {
     _locks: Locks,
-    _snapshots: Vec<Snapshot>,
+    _snapshots: Vec<ReadPoint>,
     _lately: VecDeque<Arc<Request>>,
 }
 
@@ -92,7 +92,7 @@ impl Commitment {
         rows: Vec<CheckedRow>,
         keyspaces: Vec<Arc<KeyspaceCore>>,
         locks: Locks,
-        snapshots: Vec<Snapshot>,
+        snapshots: Vec<ReadPoint>,
     ) -> Arc<Commitment> {
         debug_assert!(rows.is_sorted_by(|a, b| (a.keyspace, &a.key) < (b.keyspace, &b.key)));
         lock(&memory.commit).checks.begin(memory.versions.snapshots.visible());

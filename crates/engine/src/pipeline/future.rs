@@ -1,10 +1,10 @@
 //! Futures of a store's asynchronous writes. They belong to no runtime. Each keeps the waker that it is polled with,
 //! and the thread of the store that finishes the write wakes it.
 
-use crate::Result;
 use crate::base::batch::WriteBatch;
 use crate::base::options::Durability;
 use crate::pipeline::{Memory, Pipeline, Request};
+use crate::{Error, Result};
 use situ_pipeline::{Admission, Write};
 use std::fmt;
 use std::future::Future;
@@ -18,13 +18,20 @@ use std::task::{Context, Poll};
 /// ([`Statistics::waker_panics`](crate::Statistics)).
 #[must_use = "the write takes place, but only the future tells whether it did"]
 pub struct WriteFuture {
-    stages: situ_pipeline::WriteFuture<Memory>,
+    state: State,
+}
+
+enum State {
+    Begun(situ_pipeline::WriteFuture<Memory>),
+    /// The store did not take the write.
+    Refused(Error),
 }
 
 impl WriteFuture {
-    /// Begins a batch without conditions.
-    pub(crate) fn begin(pipeline: &Pipeline, batch: WriteBatch, durability: Durability) -> Result<WriteFuture> {
-        WriteFuture::begin_write(pipeline, Write::new(batch, None), durability)
+    /// Begins a batch without conditions. Without a batch, returns a future of the error.
+    pub(crate) fn begin(pipeline: &Pipeline, batch: Result<WriteBatch>, durability: Durability) -> WriteFuture {
+        let begun = batch.and_then(|batch| WriteFuture::begin_write(pipeline, Write::new(batch, None), durability));
+        begun.unwrap_or_else(|error| WriteFuture { state: State::Refused(error) })
     }
 
     pub(crate) fn begin_write(
@@ -32,31 +39,42 @@ impl WriteFuture {
         write: Write<Memory>,
         durability: Durability,
     ) -> Result<WriteFuture> {
-        situ_pipeline::WriteFuture::begin(pipeline, write, durability.into()).map(|stages| WriteFuture { stages })
+        situ_pipeline::WriteFuture::begin(pipeline, write, durability.into())
+            .map(|stages| WriteFuture { state: State::Begun(stages) })
     }
 
     pub(crate) fn of(admission: Admission<Memory>) -> WriteFuture {
-        WriteFuture { stages: situ_pipeline::WriteFuture::of(admission) }
+        WriteFuture { state: State::Begun(situ_pipeline::WriteFuture::of(admission)) }
     }
 
-    pub(crate) fn into_admission(self) -> Admission<Memory> {
-        self.stages.into_admission()
+    pub(crate) fn into_admission(self) -> Result<Admission<Memory>> {
+        match self.state {
+            State::Begun(stages) => Ok(stages.into_admission()),
+            State::Refused(error) => Err(error),
+        }
+    }
+
+    fn stages(&self) -> Option<&situ_pipeline::WriteFuture<Memory>> {
+        match &self.state {
+            State::Begun(stages) => Some(stages),
+            State::Refused(_) => None,
+        }
     }
 
     /// Returns the request of the write, if the write has begun.
     pub(crate) fn request(&self) -> Option<&Arc<Request>> {
-        self.stages.request()
+        self.stages()?.request()
     }
 
     /// Returns true if the outcome is there.
     pub fn is_done(&self) -> bool {
-        self.stages.is_done()
+        self.stages().is_none_or(|stages| stages.is_done())
     }
 
     /// Returns true if the store has taken the write. Returns false while the write waits for room in the store, and if
     /// it was refused.
     pub fn has_begun(&self) -> bool {
-        self.stages.has_begun()
+        self.stages().is_some_and(|stages| stages.has_begun())
     }
 }
 
@@ -64,13 +82,19 @@ impl Future for WriteFuture {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.stages).poll(context)
+        match &mut self.state {
+            State::Begun(stages) => Pin::new(stages).poll(context),
+            State::Refused(error) => Poll::Ready(Err(error.clone())),
+        }
     }
 }
 
 impl fmt::Debug for WriteFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.stages.fmt(f)
+        match &self.state {
+            State::Begun(stages) => stages.fmt(f),
+            State::Refused(error) => write!(f, "WriteFuture(refused: {error})"),
+        }
     }
 }
 

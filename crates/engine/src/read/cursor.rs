@@ -74,7 +74,7 @@ enum Place {
 /// for key in ["apple", "banana", "cherry"] {
 ///     store.put(key, "fruit")?;
 /// }
-/// let mut cursor = store.cursor(Default::default())?;
+/// let mut cursor = store.cursor()?;
 /// cursor.seek(b"b")?;
 /// assert_eq!(cursor.key(), Some(&b"banana"[..]));
 /// cursor.prev()?;

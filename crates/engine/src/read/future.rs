@@ -53,6 +53,11 @@ impl<T> ReadFuture<T> {
         cell.fill(outcome);
         ReadFuture { cell }
     }
+
+    /// Returns the read that has begun; a future of the error if it could not begin.
+    pub(crate) fn begun(begun: Result<ReadFuture<T>>) -> ReadFuture<T> {
+        begun.unwrap_or_else(|error| ReadFuture::ready(Err(error)))
+    }
 }
 
 impl<T: Clone> Future for ReadFuture<T> {

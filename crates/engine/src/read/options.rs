@@ -2,15 +2,15 @@
 
 use crate::base::options::setters;
 use crate::base::range::KeyRange;
-use crate::versions::snapshot::Snapshot;
+use crate::versions::snapshot::ReadPoint;
 use situ_table::{Reach, ReadOptions as TableReadOptions};
 use std::ops::Bound;
 
 /// Options of a read.
 #[derive(Debug, Clone, Default)]
 pub struct ReadOptions {
-    /// The snapshot that the read sees; the newest state if `None`.
-    pub snapshot: Option<Snapshot>,
+    /// The moment that the read sees; the newest state if `None`. [`at`](ReadOptions::at) sets it.
+    pub(crate) point: Option<ReadPoint>,
     /// True if the read puts no blocks into the cache (for one-off scans). Default: false.
     pub bypass_cache: bool,
     /// True if the read answers from memory only: memtables and cached blocks. If these do not have the answer, the
@@ -28,7 +28,6 @@ pub struct ReadOptions {
 }
 
 setters!(ReadOptions {
-    snapshot: Snapshot => Some(snapshot),
     bypass_cache: bool,
     memory_only: bool,
     values_on_demand: bool,
@@ -49,12 +48,6 @@ impl ReadOptions {
     #[must_use]
     pub fn range(self, lower: impl AsRef<[u8]>, upper: impl AsRef<[u8]>) -> ReadOptions {
         self.lower_bound(lower.as_ref()).upper_bound(upper.as_ref())
-    }
-
-    /// Reads as of `snapshot`.
-    #[must_use]
-    pub fn at(self, snapshot: &Snapshot) -> ReadOptions {
-        self.snapshot(snapshot.clone())
     }
 }
 
@@ -163,7 +156,7 @@ mod tests {
     /// A field without a setter does not compile here.
     #[test]
     fn every_field_has_its_setter() {
-        let ReadOptions { snapshot: _, bypass_cache, memory_only, values_on_demand, lower_bound, upper_bound } =
+        let ReadOptions { point: _, bypass_cache, memory_only, values_on_demand, lower_bound, upper_bound } =
             ReadOptions::default()
                 .bypass_cache(true)
                 .memory_only(true)

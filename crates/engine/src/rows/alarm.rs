@@ -137,6 +137,7 @@ mod tests {
     use situ_base::{Executor, ThreadExecutor};
     use situ_sim::{FaultPlan, SimVolume};
     use std::io;
+    use std::pin::pin;
     use std::task::{Context, Poll, Waker};
 
     /// An executor that has no thread to give when it has been told to do something; it does that while it is asked.
@@ -199,7 +200,7 @@ mod tests {
         let volume = SimVolume::new(&env, FaultPlan::none(), 1);
         let store = StoreBuilder::new(Options::default()).env(env).open_volume(Arc::new(volume)).unwrap();
         let keyspace = store.default_keyspace().clone();
-        let begin = || store.begin(TransactionOptions::default().lock_timeout_ms(3_600_000)).unwrap();
+        let begin = || store.begin_with(&TransactionOptions::default().lock_timeout_ms(3_600_000)).unwrap();
         let (mut holder, mut one, mut other) = (begin(), begin(), begin());
         holder.lock_in(&keyspace, b"row", LockMode::Exclusive).unwrap();
         let mut context = Context::from_waker(Waker::noop());
@@ -208,7 +209,7 @@ mod tests {
             let (keyspace, waiting) = (keyspace.clone(), Arc::clone(&waiting));
             move || {
                 let mut wait =
-                    Box::pin(async move { other.lock_in_async(&keyspace, b"row", LockMode::Exclusive).unwrap().await });
+                    Box::pin(async move { other.lock_in_async(&keyspace, b"row", LockMode::Exclusive).await });
                 let polled = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 assert!(polled.is_pending());
                 *lock(&waiting) = Some(wait);
@@ -216,8 +217,10 @@ mod tests {
         };
         *lock(&executor.0) = Some(Box::new(meanwhile));
         let is_io = |error: &Error| matches!(error, Error::Storage(situ_storage::Error::Io { .. }));
-        let refused = one.lock_in_async(&keyspace, b"row", LockMode::Exclusive).map(drop);
-        assert!(refused.as_ref().is_err_and(is_io), "{refused:?}");
+        match pin!(one.lock_in_async(&keyspace, b"row", LockMode::Exclusive)).poll(&mut context) {
+            Poll::Ready(outcome) => assert!(outcome.as_ref().is_err_and(is_io), "{outcome:?}"),
+            Poll::Pending => panic!("it has no end"),
+        }
         let Some(mut wait) = lock(&waiting).take() else { panic!("the other one has not waited") };
         match wait.as_mut().poll(&mut context) {
             Poll::Ready(outcome) => assert!(outcome.as_ref().is_err_and(is_io), "{outcome:?}"),

@@ -1,4 +1,4 @@
-//! Snapshots: a sequence number that compactions respect.
+//! Read points: sequence numbers that compactions respect.
 //!
 //! **Invariants.** The visible sequence number only grows. A compaction that has read the list of live snapshots before
 //! one is taken sees only entries that are visible to that one, too.
@@ -59,10 +59,9 @@ impl Snapshots {
     }
 }
 
-/// The state of a store at one moment, over all keyspaces. Costs nothing to take; while it lives, compactions keep the
-/// versions that it sees. Clones share it.
+/// A moment that readers read at. While it lives, compactions keep the versions that are visible then. Clones share it.
 #[derive(Clone)]
-pub struct Snapshot {
+pub(crate) struct ReadPoint {
     inner: Arc<Inner>,
 }
 
@@ -72,19 +71,19 @@ struct Inner {
     gaps: OnceLock<Arc<SnapshotGaps>>,
 }
 
-impl Snapshot {
-    pub(crate) fn take(snapshots: &Arc<Snapshots>) -> Snapshot {
+impl ReadPoint {
+    pub(crate) fn take(snapshots: &Arc<Snapshots>) -> ReadPoint {
         // The number is read under the lock: a compaction that has read the list before sees only entries that are
         // visible to this snapshot too.
         let mut live = lock(&snapshots.live);
         let sequence = snapshots.visible();
         *live.entry(sequence).or_insert(0) += 1;
         drop(live);
-        Snapshot { inner: Arc::new(Inner { snapshots: Arc::clone(snapshots), sequence, gaps: OnceLock::new() }) }
+        ReadPoint { inner: Arc::new(Inner { snapshots: Arc::clone(snapshots), sequence, gaps: OnceLock::new() }) }
     }
 
-    /// Returns the last sequence number that the snapshot sees.
-    pub fn sequence(&self) -> u64 {
+    /// Returns the last sequence number that is visible.
+    pub(crate) fn sequence(&self) -> u64 {
         self.inner.sequence
     }
 
@@ -110,7 +109,7 @@ impl Drop for Inner {
     }
 }
 
-impl fmt::Debug for Snapshot {
+impl fmt::Debug for ReadPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Snapshot({})", self.inner.sequence)
     }

@@ -40,7 +40,7 @@ use crate::read::get::{Found, Lookup};
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::Pointer;
-use crate::versions::snapshot::Snapshot;
+use crate::versions::snapshot::ReadPoint;
 use crate::versions::version::Version;
 use crate::versions::view::{MemtableSlot, View};
 use crate::work::Work;
@@ -401,7 +401,7 @@ fn install(keyspace: &KeyspaceCore, version: &Arc<Version>) {
 
 /// A moment at which liveness is judged.
 struct Moment {
-    snapshot: Snapshot,
+    snapshot: ReadPoint,
     view: Arc<View>,
 }
 
@@ -453,7 +453,7 @@ impl<'a> Mover<'a> {
         let (work, keyspace) = (self.work, self.keyspace);
         // A view that comes after the snapshot has all that the snapshot sees.
         let moment = self.moment.get_or_insert_with(|| {
-            let snapshot = Snapshot::take(&work.versions.snapshots);
+            let snapshot = ReadPoint::take(&work.versions.snapshots);
             Moment { snapshot, view: keyspace.view.load_full() }
         });
         let options = TableReadOptions { fill_cache: false, ..TableReadOptions::default() };
@@ -562,7 +562,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    fn write(&self, some: &[Replacement], judged_at: &Snapshot) -> Result<()> {
+    fn write(&self, some: &[Replacement], judged_at: &ReadPoint) -> Result<()> {
         let (work, id, since) = (self.work, self.keyspace.id, judged_at.sequence());
         let mut batch = WriteBatch::new();
         let mut pointer = Vec::new();

@@ -1,6 +1,7 @@
 //! Asynchronous writes to a store that cannot take them now: the call returns at once, the future stays pending and is
 //! woken when the store has room; nobody needs to keep it, and whoever waits is answered when the store ends.
 
+use crate::common::taken;
 use situ_base::Env;
 use situ_engine::{Durability, Error, Options, ReadOptions, Store, StoreBuilder, WriteBatch, WriteFuture};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume, for_each_seed, wait};
@@ -56,10 +57,10 @@ impl World {
     /// A call that must not wait.
     fn put(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<WriteFuture, Error> {
         let before = self.env.clock.now();
-        let future = self.store.put_async(key, value, durability);
+        let future = self.store.put_with_async(key, value, durability);
         let took = self.env.clock.now() - before;
         assert!(took < AT_ONCE, "the call took {took:?}");
-        future
+        taken(future)
     }
 
     /// Writes until the store takes no more; returns the first future whose write has not begun, and how many have.
@@ -274,9 +275,9 @@ fn promise_7_a_waker_that_panics_ends_no_reading_thread() {
         let clumsy = Waker::from(Arc::new(Clumsy));
         let slow = Rule::new(Fault::Delay(Duration::from_millis(10))).on(&[Operation::Read]).files(&[FileKind::Table]);
         world.volume.set_faults(FaultPlan::none().with(slow));
-        let options = ReadOptions { bypass_cache: true, ..ReadOptions::default() };
+        let options = ReadOptions::default().bypass_cache(true);
         for _ in 0..READS {
-            let mut future = store.get_async(b"key", &options).unwrap();
+            let mut future = store.get_with_async(b"key", &options);
             assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&clumsy)).is_pending());
             world.env.clock.sleep(Duration::from_secs(1));
             assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_ready());
@@ -340,7 +341,7 @@ fn promise_8_batches_that_wait_are_bounded_by_the_memory_they_hold() {
             batch
         };
         let mut futures = Vec::new();
-        let write = |n| world.store.write_async(small_in_large(n), Durability::Buffered);
+        let write = |n| taken(world.store.write_with_async(small_in_large(n), Durability::Buffered));
         let refused = (0..20).find_map(|n| write(n).map(|future| futures.push(future)).err());
         assert!(matches!(refused, Some(Error::TooManyWaiting { .. })), "{refused:?}");
         assert_eq!(futures.len(), 7);
@@ -361,7 +362,7 @@ fn promise_8_small_writes_that_wait_are_bounded_by_the_memory_they_take() {
     World::run(3, |world| {
         let (first, _) = world.fill(Durability::Buffered);
         drop(first);
-        let put = |n: u32| world.store.put_async(n.to_be_bytes(), [], Durability::Buffered);
+        let put = |n: u32| taken(world.store.put_with_async(n.to_be_bytes(), [], Durability::Buffered));
         // Nobody needs to keep the futures, whose memory is the caller's.
         let (taken, refused) = (0..300_000).find_map(|n| Some((n, put(n).err()?))).expect("the room has no end");
         assert!(matches!(refused, Error::TooManyWaiting { .. }), "{refused}");
@@ -387,7 +388,7 @@ fn writes_are_slowed_without_blocking() {
                 let mut batch = WriteBatch::new();
                 batch.put_in(world.store.default_keyspace(), n.to_be_bytes(), [n as u8; VALUE_BYTES]).unwrap();
                 let before = world.env.clock.now();
-                futures.push(world.store.write_async(batch, Durability::Buffered).unwrap());
+                futures.push(world.store.write_with_async(batch, Durability::Buffered));
                 assert!(world.env.clock.now() - before < AT_ONCE);
             }
             for future in &mut futures {
@@ -446,7 +447,7 @@ fn threads_write_and_drop_while_the_store_is_full() {
                         batch.put_in(keyspace, [&[b'a', thread], &number[..]].concat(), [n as u8; 400]).unwrap();
                         batch.put_in(keyspace, [b'z', thread], number).unwrap();
                         let durability = if n % 50 == 0 { Durability::Synced } else { Durability::Buffered };
-                        let future = store.write_async(batch, durability).unwrap();
+                        let future = store.write_with_async(batch, durability);
                         waited += u32::from(!future.has_begun());
                         if n % 7 == 0 {
                             drop(future);

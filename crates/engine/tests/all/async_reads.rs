@@ -1,6 +1,7 @@
 //! Asynchronous reads: what is in memory is answered on the caller's thread, pages of a scan follow each other, and the
 //! store says when it has as much to do as is good for it.
 
+use crate::common::taken;
 use situ_engine::{AtOnce, Durability, Error, Options, ReadOptions, ScanOptions, ScanPage, Store};
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume};
 use std::collections::BTreeMap;
@@ -59,7 +60,7 @@ fn cold(directory: &std::path::Path) -> Store {
 }
 
 fn in_memory() -> ReadOptions {
-    ReadOptions { memory_only: true, ..ReadOptions::default() }
+    ReadOptions::default().memory_only(true)
 }
 
 #[test]
@@ -69,23 +70,23 @@ fn cached_blocks_are_read_on_the_callers_thread() {
     let key = 1234u32.to_be_bytes();
     let keyspace = store.default_keyspace();
     assert!(keyspace.get_with(key, &in_memory()).unwrap_err().is_not_in_memory());
-    assert!(keyspace.cursor(in_memory()).and_then(|mut i| i.seek(&key)).unwrap_err().is_not_in_memory());
-    let refused = now(store.get_async(key, &in_memory()).unwrap()).expect("no thread is asked");
+    assert!(keyspace.cursor_with(&in_memory()).and_then(|mut i| i.seek(&key)).unwrap_err().is_not_in_memory());
+    let refused = now(store.get_with_async(key, &in_memory())).expect("no thread is asked");
     assert!(refused.unwrap_err().is_not_in_memory());
 
     // Read once, it is in the cache, and nobody else's thread is needed.
-    assert_eq!(wait(store.get_async(key, &ReadOptions::default()).unwrap()).unwrap().as_deref(), Some(&[210; 60][..]));
-    let found = now(store.get_async(key, &ReadOptions::default()).unwrap()).expect("it is in the cache");
+    assert_eq!(wait(store.get_async(key)).unwrap().as_deref(), Some(&[210; 60][..]));
+    let found = now(store.get_async(key)).expect("it is in the cache");
     assert_eq!(found.unwrap().as_deref(), Some(&[210; 60][..]));
     let keys = [key, 1235u32.to_be_bytes()];
-    assert!(now(store.multi_get_async(&keys, &ReadOptions::default()).unwrap()).expect("the same block").is_ok());
+    assert!(now(store.multi_get_async(&keys)).expect("the same block").is_ok());
     assert_eq!(keyspace.get_with(key, &in_memory()).unwrap().as_deref(), Some(&[210; 60][..]));
     // The filter, which is in memory too, knows that this key is not there.
     assert!(keyspace.get_with(b"absent", &in_memory()).unwrap().is_none());
 
     // A lookup that memory could not answer counts as one miss, not as two.
     let before = store.properties().cache_misses;
-    wait(store.get_async(4000u32.to_be_bytes(), &ReadOptions::default()).unwrap()).unwrap();
+    wait(store.get_async(4000u32.to_be_bytes())).unwrap();
     assert_eq!(store.properties().cache_misses - before, 1);
     store.close().unwrap();
 }
@@ -108,7 +109,7 @@ fn blocks_that_are_to_be_had_at_once_are_read_on_the_callers_thread() {
     let (mut at_once, mut later) = (0, 0);
     for n in 0..5000u32 {
         // With an index block to be read as well in some tables; and a table has to be open.
-        let read = store.get_async(n.to_be_bytes(), &ReadOptions::default()).unwrap();
+        let read = store.get_async(n.to_be_bytes());
         let mut read = pin!(read);
         let found = match read.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(found) => (at_once += 1, found).1,
@@ -118,11 +119,11 @@ fn blocks_that_are_to_be_had_at_once_are_read_on_the_callers_thread() {
     }
     assert!(at_once > 100 && later > 100, "{at_once} at once, {later} later");
     // A page of a scan begins on the caller's thread and goes on on another one.
-    let page = wait(store.scan_async(&ScanOptions { entries_max: 5000, ..ScanOptions::default() }).unwrap()).unwrap();
+    let page = wait(store.scan_async(&ScanOptions { entries_max: 5000, ..ScanOptions::default() })).unwrap();
     let keys: Vec<u32> = page.iter().map(|entry| u32::from_be_bytes(entry.key[..].try_into().unwrap())).collect();
     assert_eq!(keys, (0..5000).collect::<Vec<_>>());
     // Only of what memory knows: nothing is read.
-    assert!(now(store.get_async(7u32.to_be_bytes(), &in_memory()).unwrap()).unwrap().unwrap_err().is_not_in_memory());
+    assert!(now(store.get_with_async(7u32.to_be_bytes(), &in_memory())).unwrap().unwrap_err().is_not_in_memory());
     store.close().unwrap();
 }
 
@@ -154,7 +155,7 @@ fn a_read_that_needs_a_disk_begins_when_its_caller_says_so() {
             AtOnce::OnDisk(read) => {
                 on_disk += 1;
                 store.put(key, b"later").unwrap();
-                wait(read.begin().unwrap()).unwrap()
+                wait(read.begin()).unwrap()
             }
         };
         assert_eq!(found.as_deref(), Some(&[n as u8; 60][..]));
@@ -171,7 +172,7 @@ fn a_read_that_needs_a_disk_begins_when_its_caller_says_so() {
 fn pages(store: &Store, first: ScanOptions, look: &mut dyn FnMut(&ScanPage)) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (mut next, mut all) = (Some(first), Vec::new());
     while let Some(options) = next {
-        let page = wait(store.scan_async(&options).unwrap()).unwrap();
+        let page = wait(store.scan_async(&options)).unwrap();
         look(&page);
         all.extend(page.iter().map(|entry| (entry.key.to_vec(), entry.value.to_vec())));
         next = options.after(&page);
@@ -220,7 +221,7 @@ fn pages_of_a_scan_follow_each_other_like_an_iterator() {
     let number = |key: &[u8]| u32::from_be_bytes(key.try_into().unwrap());
     assert!(all.iter().all(|(key, _)| !(1000..2000).contains(&number(key))));
     store.close().unwrap();
-    assert!(matches!(store.scan_async(&ScanOptions::default()), Err(Error::Closed)));
+    assert!(matches!(wait(store.scan_async(&ScanOptions::default())), Err(Error::Closed)));
 }
 
 #[test]
@@ -231,14 +232,14 @@ fn a_scan_that_memory_knows_is_ready_at_once() {
     let mut options = ScanOptions { read, ..ScanOptions::default() };
     let mut memory_only = options.clone();
     memory_only.read.memory_only = true;
-    let refused = now(store.scan_async(&memory_only).unwrap()).expect("no thread is asked");
+    let refused = now(store.scan_async(&memory_only)).expect("no thread is asked");
     assert!(refused.unwrap_err().is_not_in_memory());
-    assert_eq!(wait(store.scan_async(&options).unwrap()).unwrap().len(), 200);
-    assert_eq!(now(store.scan_async(&options).unwrap()).expect("all is in the cache").unwrap().len(), 200);
+    assert_eq!(wait(store.scan_async(&options)).unwrap().len(), 200);
+    assert_eq!(now(store.scan_async(&options)).expect("all is in the cache").unwrap().len(), 200);
     // The first half is in memory: the caller's thread has put it on the page, another one goes on.
     options.read = ReadOptions::default().range(200u32.to_be_bytes(), 4000u32.to_be_bytes());
     options.entries_max = 10_000;
-    let page = wait(store.scan_async(&options).unwrap()).unwrap();
+    let page = wait(store.scan_async(&options)).unwrap();
     let keys: Vec<u32> = page.iter().map(|e| u32::from_be_bytes(e.key[..].try_into().unwrap())).collect();
     assert_eq!(keys, (200..4000).collect::<Vec<_>>());
     assert!(!page.has_more());
@@ -257,7 +258,7 @@ fn a_store_with_as_many_requests_as_it_likes_says_so() {
     for n in 0..2000u32 {
         busy += usize::from(store.is_busy());
         wait(store.ready());
-        futures.push(store.put_async(n.to_be_bytes(), b"value", Durability::Synced).unwrap());
+        futures.push(store.put_with_async(n.to_be_bytes(), b"value", Durability::Synced));
         most = most.max(store.properties().requests_outstanding);
     }
     assert!(most <= 16, "{most} requests, with one caller that held back");
@@ -265,10 +266,9 @@ fn a_store_with_as_many_requests_as_it_likes_says_so() {
     futures.into_iter().for_each(|future| wait(future).unwrap());
     assert_eq!(store.properties().requests_outstanding, 0);
     store.flush().unwrap();
-    let reads: Vec<_> = (0..2000u32).map(|n| store.get_async(n.to_be_bytes(), &in_memory()).unwrap()).collect();
+    let reads: Vec<_> = (0..2000u32).map(|n| store.get_with_async(n.to_be_bytes(), &in_memory())).collect();
     drop(reads);
-    let reads: Vec<_> =
-        (0..2000u32).map(|n| store.get_async(n.to_be_bytes(), &ReadOptions::default()).unwrap()).collect();
+    let reads: Vec<_> = (0..2000u32).map(|n| store.get_async(n.to_be_bytes())).collect();
     reads.into_iter().for_each(|read| assert!(wait(read).unwrap().is_some()));
     wait(store.ready());
     // The last thread to read may not have told yet.
@@ -316,7 +316,7 @@ fn whoever_waits_for_a_busy_store_is_woken() {
                                 event.wait(seen, None);
                             }
                             let key = (caller * 1000 + n).to_be_bytes();
-                            if store.put_async(key, [7; 100], Durability::Synced).is_err() {
+                            if taken(store.put_with_async(key, [7; 100], Durability::Synced)).is_err() {
                                 break;
                             }
                         }

@@ -37,8 +37,8 @@ fn a_buffered_write_behind_a_synced_one_is_woken() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     for round in 0..20u8 {
-        let synced = store.put_async([round, 0], b"synced", Durability::Synced).unwrap();
-        let buffered = store.put_async([round, 1], b"buffered", Durability::Buffered).unwrap();
+        let synced = store.put_with_async([round, 0], b"synced", Durability::Synced);
+        let buffered = store.put_with_async([round, 1], b"buffered", Durability::Buffered);
         wait(buffered).expect("nobody woke the buffered write").unwrap();
         wait(synced).expect("nobody woke the synced write").unwrap();
     }

@@ -52,7 +52,7 @@ fn with_store(options: Options, test: impl FnOnce(&Store)) {
 #[test]
 fn ten_thousand_synced_writes_can_be_under_way() {
     with_store(small(), |store| {
-        let begin = |n: u32| store.put_async(n.to_be_bytes(), n.to_le_bytes(), Durability::Synced).unwrap();
+        let begin = |n: u32| store.put_with_async(n.to_be_bytes(), n.to_le_bytes(), Durability::Synced);
         let futures: Vec<_> = (0..10_000).map(begin).collect();
         // The order in which they are asked does not matter.
         for future in futures.into_iter().rev() {
@@ -73,7 +73,7 @@ fn ten_thousand_reads_can_be_under_way() {
             store.put(n.to_be_bytes(), [n as u8; 40]).unwrap();
         }
         store.flush().unwrap();
-        let begin = |n: u32| store.get_async(n.to_be_bytes(), &ReadOptions::default()).unwrap();
+        let begin = |n: u32| store.get_async(n.to_be_bytes());
         let futures: Vec<_> = (0..10_100).map(begin).collect();
         for (n, future) in futures.into_iter().enumerate() {
             let expected = (n < 10_000).then(|| vec![n as u8; 40]);
@@ -86,8 +86,8 @@ fn ten_thousand_reads_can_be_under_way() {
 fn a_write_takes_place_though_its_future_is_dropped() {
     with_store(small(), |store| {
         for n in 0..1000u32 {
-            drop(store.put_async(n.to_be_bytes(), b"v", Durability::Synced).unwrap());
-            drop(store.get_async(n.to_be_bytes(), &ReadOptions::default()).unwrap());
+            drop(store.put_with_async(n.to_be_bytes(), b"v", Durability::Synced));
+            drop(store.get_async(n.to_be_bytes()));
         }
         // Writes are applied in order: when a later one is done, so are all earlier ones.
         store.default_keyspace().put_with(b"last", b"v", Durability::Synced).unwrap();
@@ -101,9 +101,8 @@ fn futures_outlive_the_store() {
     let store = Store::open_with(directory.path(), small()).unwrap();
     store.put(b"k", b"v").unwrap();
     store.flush().unwrap();
-    let writes: Vec<_> =
-        (0..500u32).map(|n| store.put_async(n.to_be_bytes(), b"v", Durability::Synced).unwrap()).collect();
-    let reads: Vec<_> = (0..500).map(|_| store.get_async(b"k", &ReadOptions::default()).unwrap()).collect();
+    let writes: Vec<_> = (0..500u32).map(|n| store.put_with_async(n.to_be_bytes(), b"v", Durability::Synced)).collect();
+    let reads: Vec<_> = (0..500).map(|_| store.get_async(b"k")).collect();
     store.close().unwrap();
     for write in writes {
         assert!(matches!(wait(write), Ok(()) | Err(Error::Closed)));
@@ -111,8 +110,8 @@ fn futures_outlive_the_store() {
     for read in reads {
         assert!(matches!(wait(read), Ok(Some(_)) | Err(Error::Closed)));
     }
-    assert!(matches!(store.put_async(b"k", b"v", Durability::Synced), Err(Error::Closed)));
-    assert!(matches!(store.get_async(b"k", &ReadOptions::default()), Err(Error::Closed)));
+    assert!(matches!(wait(store.put_with_async(b"k", b"v", Durability::Synced)), Err(Error::Closed)));
+    assert!(matches!(wait(store.get_async(b"k")), Err(Error::Closed)));
     assert!(matches!(store.get(b"k"), Err(Error::Closed)));
 }
 
@@ -266,13 +265,13 @@ fn an_iterator_goes_on_when_its_keyspace_is_dropped() {
             keyspace.put(n.to_be_bytes(), [n as u8; 50]).unwrap();
             model.insert(n.to_be_bytes().to_vec(), vec![n as u8; 50]);
         }
-        let mut iterator = keyspace.cursor(ReadOptions::default()).unwrap();
+        let mut iterator = keyspace.cursor().unwrap();
         iterator.seek_to_first().unwrap();
         store.drop_keyspace("doomed").unwrap();
         assert!(matches!(keyspace.get(b"k"), Err(Error::KeyspaceDropped { .. })));
         assert!(matches!(keyspace.put(b"k", b"v"), Err(Error::KeyspaceDropped { .. })));
         assert!(matches!(keyspace.flush(), Err(Error::KeyspaceDropped { .. })));
-        assert!(matches!(keyspace.cursor(ReadOptions::default()), Err(Error::KeyspaceDropped { .. })));
+        assert!(matches!(keyspace.cursor(), Err(Error::KeyspaceDropped { .. })));
         // A new one of the same name is another one.
         let other = store.create_keyspace("doomed", KeyspaceOptions::default()).unwrap();
         other.put(b"k", b"v").unwrap();
@@ -301,7 +300,7 @@ fn the_files_of_a_dropped_keyspace_go_when_nobody_reads_them() {
     }
     keyspace.flush().unwrap();
     store.wait_idle().unwrap();
-    let iterator = keyspace.cursor(ReadOptions::default()).unwrap();
+    let iterator = keyspace.cursor().unwrap();
     store.drop_keyspace("doomed").unwrap();
     assert!(tables() > 0, "an iterator still reads them");
     drop(iterator);
@@ -353,7 +352,7 @@ fn a_batch_for_one_store_is_refused_by_another() {
     let refused = |error: Error| matches!(&error, Error::Invalid(text) if text.contains("another store"));
     assert!(refused(b.write(batch()).unwrap_err()));
     assert!(refused(b.write_with(batch(), Durability::Synced).unwrap_err()));
-    assert!(refused(b.write_async(batch(), Durability::Synced).map(drop).unwrap_err()));
+    assert!(refused(taken(b.write_with_async(batch(), Durability::Synced)).map(drop).unwrap_err()));
     assert_eq!(b.get(b"key").unwrap().as_deref(), None);
 
     let mut mixed = batch();
@@ -413,18 +412,18 @@ fn ranges_are_deleted_durably_or_without_blocking() {
     assert_eq!(syncs(), before);
     keyspace.delete_range_with([10], [20], Durability::Synced).unwrap();
     assert!(syncs() > before);
-    wait(keyspace.delete_range_async([20], [25], Durability::Synced).unwrap()).unwrap();
-    wait(store.delete_range_async([25], [30], Durability::Buffered).unwrap()).unwrap();
-    wait(store.delete_async([39], Durability::Synced).unwrap()).unwrap();
+    wait(keyspace.delete_range_with_async([20], [25], Durability::Synced)).unwrap();
+    wait(store.delete_range_with_async([25], [30], Durability::Buffered)).unwrap();
+    wait(store.delete_with_async([39], Durability::Synced)).unwrap();
     // No change, and nothing to wait for.
-    let empty = store.delete_range_async([5], [5], Durability::Synced).unwrap();
+    let empty = store.delete_range_with_async([5], [5], Durability::Synced);
     assert!(empty.is_done());
     wait(empty).unwrap();
-    wait(store.write_async(WriteBatch::new(), Durability::Synced).unwrap()).unwrap();
+    wait(store.write_with_async(WriteBatch::new(), Durability::Synced)).unwrap();
     let left: Vec<u8> = (0..40).filter(|n| keyspace.contains([*n]).unwrap()).collect();
     assert_eq!(left, (30..39).collect::<Vec<u8>>());
     store.close().unwrap();
-    assert!(matches!(store.write_async(WriteBatch::new(), Durability::Synced), Err(Error::Closed)));
+    assert!(matches!(wait(store.write_with_async(WriteBatch::new(), Durability::Synced)), Err(Error::Closed)));
 }
 
 #[test]
@@ -443,23 +442,23 @@ fn many_keys_are_read_without_blocking() {
     keyspace.delete(51u32.to_be_bytes()).unwrap();
     // Out of order, some twice, some absent, some in memory only and some on disk only.
     let keys: Vec<[u8; 4]> = [99u32, 3, 50, 51, 3, 7000, 58, 0].map(u32::to_be_bytes).to_vec();
-    for options in [ReadOptions::default(), ReadOptions::default().at(&snapshot)] {
+    for (options, is_old) in [(ReadOptions::default(), false), (ReadOptions::default().at(&snapshot), true)] {
         let plain = |values: Vec<Option<Value>>| -> Vec<Option<Vec<u8>>> {
             values.into_iter().map(|value| value.map(|value| value.to_vec())).collect()
         };
         let expected = plain(keyspace.multi_get_with(&keys, &options).unwrap());
-        let found = plain(wait(keyspace.multi_get_async(&keys, &options).unwrap()).unwrap());
+        let found = plain(wait(keyspace.multi_get_with_async(&keys, &options)).unwrap());
         assert_eq!(found, expected);
-        assert!(found[3].is_none() != options.snapshot.is_some() && found[5].is_none() && found[4] == found[1]);
+        assert!(found[3].is_none() != is_old && found[5].is_none() && found[4] == found[1]);
     }
     let in_memory = [50u32.to_be_bytes(), 51u32.to_be_bytes()];
-    let mut ready = pin!(store.multi_get_async(&in_memory, &ReadOptions::default()).unwrap());
+    let mut ready = pin!(store.multi_get_async(&in_memory));
     let polled = ready.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     assert!(polled.is_ready(), "memtables know all the answers");
     let none: [&[u8]; 0] = [];
-    assert!(wait(store.multi_get_async(&none, &ReadOptions::default()).unwrap()).unwrap().is_empty());
+    assert!(wait(store.multi_get_async(&none)).unwrap().is_empty());
     store.close().unwrap();
-    assert!(matches!(store.multi_get_async(&keys, &ReadOptions::default()), Err(Error::Closed)));
+    assert!(matches!(wait(store.multi_get_async(&keys)), Err(Error::Closed)));
 }
 
 #[test]

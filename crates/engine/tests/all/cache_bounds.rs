@@ -1,6 +1,6 @@
 //! What the cache holds beside blocks: open tables pin their indexes, filters and range tombstones.
 
-use situ_engine::{Cursor, Options, ReadOptions, Store, StoreProperties};
+use situ_engine::{Cursor, Options, Store, StoreProperties};
 use situ_sim::Rng;
 
 const CACHE_BYTES: u64 = 256 << 10;
@@ -30,7 +30,7 @@ fn delete_and_scan(store: &Store, rng: &mut Rng, rounds: u64) -> Vec<Cursor> {
                 check(store);
             }
         }
-        let mut iterator = store.cursor(ReadOptions::default()).unwrap();
+        let mut iterator = store.cursor().unwrap();
         iterator.seek(&key(rng.below(1 << 19))).unwrap();
         (0..50).for_each(|_| iterator.next().unwrap());
         iterators.push(iterator);
@@ -65,7 +65,7 @@ fn promise_8_blocks_keep_to_the_limit_and_what_is_pinned_is_told_apart() {
     // Nothing is left of the tombstones.
     store.default_keyspace().compact(None, None).unwrap();
     store.wait_idle().unwrap();
-    let mut iterator = store.cursor(ReadOptions::default()).unwrap();
+    let mut iterator = store.cursor().unwrap();
     iterator.seek_to_first().unwrap();
     while iterator.valid() {
         iterator.next().unwrap();

@@ -39,7 +39,7 @@ fn open(executor: &SimExecutor, volume: &SimVolume, seed: u64) -> Store {
 fn burst(store: &Store, rng: &mut Rng, count: u64) -> Vec<WriteFuture> {
     let one = |n: u64| {
         let durability = if rng.chance(0.8) { Durability::Synced } else { Durability::Buffered };
-        store.put_async(rng.next_u64().to_be_bytes(), [n as u8; 300], durability).ok()
+        taken(store.put_with_async(rng.next_u64().to_be_bytes(), [n as u8; 300], durability)).ok()
     };
     (0..count).filter_map(one).collect()
 }
@@ -288,7 +288,7 @@ fn a_store_whose_last_handle_goes_on_a_thread_of_its_own_is_closed() {
     // A write may be done before it is looked at; then nobody is woken.
     for n in 0..1000u32 {
         let store = open().unwrap();
-        let mut future = store.put_async(b"key", n.to_le_bytes(), Durability::Synced).unwrap();
+        let mut future = store.put_with_async(b"key", n.to_le_bytes(), Durability::Synced);
         let owner = Arc::new(Owner { store: Mutex::new(Some(store)), seen: Mutex::default() });
         let waker = Waker::from(Arc::clone(&owner));
         if Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_ready() {

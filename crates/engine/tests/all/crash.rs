@@ -170,7 +170,7 @@ fn write_thread(env: &Env, store: &Store, threads: &Threads, writer: usize, seed
             acknowledge(n, synced);
             continue;
         }
-        let Ok(write) = store.write_async(batch, durability) else { break };
+        let Ok(write) = taken(store.write_with_async(batch, durability)) else { break };
         under_way.push_back((n, synced, write));
         let may_stay = rng.index(5);
         while under_way.len() > may_stay {

@@ -4,8 +4,8 @@
 use crate::common::*;
 use situ_base::Env;
 use situ_engine::{
-    Durability, Error, Options, ReadOptions, RepairOptions, RepairReport, Store, StoreBuilder, VerifyReport,
-    WriteBatch, repair, repair_directory, verify, verify_directory,
+    Durability, Error, Options, RepairOptions, RepairReport, Store, StoreBuilder, VerifyReport, WriteBatch, repair,
+    repair_directory, verify, verify_directory,
 };
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume, crash_everywhere, for_each_seed,
@@ -115,7 +115,7 @@ fn reads_right(store: &Store, name: &str, model: &Model, what: &str) -> bool {
             Err(_) => whole = false,
         }
     }
-    let Ok(mut iterator) = keyspace.cursor(ReadOptions::default()) else { return false };
+    let Ok(mut iterator) = keyspace.cursor() else { return false };
     let mut expected = model.iter();
     let mut moved = iterator.seek_to_first();
     loop {

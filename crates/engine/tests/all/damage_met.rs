@@ -1,8 +1,6 @@
 //! Damage that a store meets while it is open: told once for each file, counted each time, and nothing else suffers.
 
-use situ_engine::{
-    Error, Listener, Options, ReadOptions, ScanOptions, Store, StoreBuilder, StoreEvent, TransactionOptions,
-};
+use situ_engine::{Error, Listener, Options, ScanOptions, Store, StoreBuilder, StoreEvent};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -97,14 +95,12 @@ type Way = (&'static str, fn(&Store, &[u8]) -> Result<(), Error>);
 const WAYS: [Way; 9] = [
     ("get", |store, key| store.get(key).map(drop)),
     ("multi_get", |store, key| store.default_keyspace().multi_get(&[key]).map(drop)),
-    ("get_async", |store, key| wait(store.get_async(key, &ReadOptions::default())?).map(drop)),
-    ("multi_get_async", |store, key| {
-        wait(store.default_keyspace().multi_get_async(&[key], &ReadOptions::default())?).map(drop)
-    }),
-    ("scan_async", |store, _| wait(store.default_keyspace().scan_async(&ScanOptions::default())?).map(drop)),
-    ("an iterator", |store, _| store.cursor(ReadOptions::default())?.seek_to_first()),
-    ("an iterator backwards", |store, key| store.cursor(ReadOptions::default())?.seek_for_prev(key)),
-    ("a transaction", |store, key| store.begin(TransactionOptions::default())?.get(key).map(drop)),
+    ("get_async", |store, key| wait(store.get_async(key)).map(drop)),
+    ("multi_get_async", |store, key| wait(store.default_keyspace().multi_get_async(&[key])).map(drop)),
+    ("scan_async", |store, _| wait(store.default_keyspace().scan_async(&ScanOptions::default())).map(drop)),
+    ("an iterator", |store, _| store.cursor()?.seek_to_first()),
+    ("an iterator backwards", |store, key| store.cursor()?.seek_for_prev(key)),
+    ("a transaction", |store, key| store.begin()?.get(key).map(drop)),
     ("a compaction that is asked for", |store, _| store.default_keyspace().compact(None, None)),
 ];
 

@@ -65,7 +65,7 @@ fn a_pop_costs_the_same_at_the_end_of_a_queue_as_at_its_beginning() {
         );
         if let Some(snapshot) = snapshot {
             let then = ReadOptions::default().at(&snapshot);
-            assert_eq!(store.iter_with(then).unwrap().count() as u64, JOBS);
+            assert_eq!(store.iter_with(&then).unwrap().count() as u64, JOBS);
         }
         store.close().unwrap();
     }
@@ -90,15 +90,15 @@ fn a_run_of_dead_entries_is_stepped_over_once() {
         let read = |what: &str, options: &ReadOptions, is_first_time: bool, expected: Option<(u64, u64)>| {
             let walks: [(&str, &dyn Fn()); 3] = [
                 ("first", &|| {
-                    let found = store.iter_with(options.clone()).unwrap().next().map(|pair| pair.unwrap().0);
+                    let found = store.iter_with(options).unwrap().next().map(|pair| pair.unwrap().0);
                     assert_eq!(found.as_deref().map(<[u8]>::to_vec), expected.map(|(first, _)| name(first)));
                 }),
                 ("last", &|| {
-                    let found = store.iter_with(options.clone()).unwrap().next_back().map(|pair| pair.unwrap().0);
+                    let found = store.iter_with(options).unwrap().next_back().map(|pair| pair.unwrap().0);
                     assert_eq!(found.as_deref().map(<[u8]>::to_vec), expected.map(|(_, last)| name(last)));
                 }),
                 ("seek", &|| {
-                    let mut cursor = store.cursor(options.clone()).unwrap();
+                    let mut cursor = store.cursor_with(options).unwrap();
                     cursor.seek(&name(KEYS / 2)).unwrap();
                     cursor.seek_for_prev(&name(KEYS / 2)).unwrap();
                 }),
@@ -131,7 +131,7 @@ fn a_deleted_range_of_older_tables_is_skipped_in_both_directions() {
         if flushed {
             store.flush().unwrap();
         }
-        let mut cursor = store.cursor(ReadOptions::default()).unwrap();
+        let mut cursor = store.cursor().unwrap();
         let forward = steps(&store, || {
             cursor.seek_to_first().unwrap();
             cursor.next().unwrap();
@@ -187,9 +187,8 @@ fn versions_of_a_key_cost_a_few_steps() {
         [&before, &between].map(|snapshot| ReadOptions::default().at(snapshot)).iter().chain([&ReadOptions::default()])
     {
         let taken = steps(&store, || {
-            let forward: Vec<_> = store.iter_with(options.clone()).unwrap().map(|pair| pair.unwrap()).collect();
-            let mut backward: Vec<_> =
-                store.iter_with(options.clone()).unwrap().rev().map(|pair| pair.unwrap()).collect();
+            let forward: Vec<_> = store.iter_with(options).unwrap().map(|pair| pair.unwrap()).collect();
+            let mut backward: Vec<_> = store.iter_with(options).unwrap().rev().map(|pair| pair.unwrap()).collect();
             backward.reverse();
             assert_eq!(forward, backward);
         });
@@ -249,7 +248,7 @@ fn readers_that_use_gaps_see_what_is_there() {
                 let what = format!("seed {seed}, round {round}, snapshot {snapshot:?}");
                 let options =
                     snapshot.map_or_else(ReadOptions::default, |snapshot| ReadOptions::default().at(snapshot));
-                let mut cursor = keyspace.cursor(options).unwrap();
+                let mut cursor = keyspace.cursor_with(&options).unwrap();
                 let target = number(rng.below(KEYS));
                 cursor.seek_to_first().unwrap();
                 assert_eq!(cursor.key(), seen.keys().next().map(|key| &key[..]), "first, {what}");
@@ -286,7 +285,7 @@ fn a_put_into_a_gap_is_found_by_every_later_reader() {
             // Each writer has its own keys, all over the range.
             let key = [name(rng.below(SLOTS)), vec![b'0' + writer as u8]].concat();
             store.put(&key, b"here").unwrap();
-            let mut cursor = store.cursor(ReadOptions::default()).unwrap();
+            let mut cursor = store.cursor().unwrap();
             cursor.seek_to_first().unwrap();
             assert!(cursor.key().is_some_and(|first| first <= &key[..]), "first");
             cursor.seek_to_last().unwrap();

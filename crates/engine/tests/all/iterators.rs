@@ -111,7 +111,7 @@ fn an_iterator_gives_each_entry_once_from_both_ends() {
                     // The same moment, read later.
                     false => {
                         (0..rng.below(10)).for_each(|_| change(&mut rng, keyspace, &mut model));
-                        store.range_with(&bounds, ReadOptions::default().at(&snapshot)).unwrap()
+                        store.range_with(&bounds, &ReadOptions::default().at(&snapshot)).unwrap()
                     }
                 };
                 // While the iterator is used, only it keeps what it sees.
@@ -151,7 +151,7 @@ fn an_iterator_of_a_transaction_shows_its_own_writes_from_both_ends() {
                 if is_read_committed {
                     options = options.read_committed();
                 }
-                let mut transaction = store.begin(options).unwrap();
+                let mut transaction = store.begin_with(&options).unwrap();
                 transaction.snapshot();
                 let mut model = committed.clone();
                 for _ in 0..rng.below(20) {
@@ -205,7 +205,7 @@ fn ranges_are_written_as_rust_writes_them() {
     let from_behind: Vec<Key> = store.prefix("b").unwrap().rev().map(|pair| pair.unwrap().0).collect();
     assert_eq!(from_behind, ["ba", "b"]);
     assert_eq!(store.prefix("").unwrap().count(), 5);
-    assert_eq!(store.prefix_with("b", ReadOptions::default().upper_bound("ba")).unwrap().count(), 1);
+    assert_eq!(store.prefix_with("b", &ReadOptions::default().upper_bound("ba")).unwrap().count(), 1);
     store.close().unwrap();
 }
 
@@ -221,10 +221,10 @@ fn an_iterator_ends_after_an_error() {
     // The table is open, and none of its blocks is in memory.
     store.get_with(7u32.to_be_bytes(), &ReadOptions::default().bypass_cache(true)).unwrap();
     let options = || ReadOptions::default().memory_only(true);
-    let mut forward = store.iter_with(options()).unwrap();
+    let mut forward = store.iter_with(&options()).unwrap();
     assert!(forward.next().unwrap().is_err_and(|error| error.is_not_in_memory()));
     assert!(forward.next().is_none() && forward.next_back().is_none());
-    let mut both = store.iter_with(options()).unwrap();
+    let mut both = store.iter_with(&options()).unwrap();
     assert!(both.next_back().unwrap().is_err());
     assert!(both.next().is_none() && both.next_back().is_none());
     store.close().unwrap();

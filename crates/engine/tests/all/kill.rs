@@ -5,7 +5,7 @@
 //! its standard output: what the parent has read was acknowledged, and of what was not at most the writes under way may
 //! be there as well.
 
-use situ_engine::{Durability, KeyspaceOptions, Options, ReadOptions, Store, WriteBatch};
+use situ_engine::{Durability, KeyspaceOptions, Options, Store, WriteBatch};
 use situ_sim::Rng;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
@@ -115,7 +115,7 @@ fn write(store: &Store, writer: u64) {
 fn write_asynchronously(store: &Store, writer: u64) {
     let mut under_way = VecDeque::new();
     for n in count(store, writer) + 1.. {
-        under_way.push_back((n, store.write_async(batch(store, writer, n), Durability::Synced).unwrap()));
+        under_way.push_back((n, store.write_with_async(batch(store, writer, n), Durability::Synced)));
         if under_way.len() == OUTSTANDING
             && let Some((n, future)) = under_way.pop_front()
         {
@@ -224,7 +224,7 @@ fn promise_1_a_killed_process_loses_nothing_that_was_acknowledged() {
             }
             writes += found;
         }
-        let mut iterator = store.cursor(ReadOptions::default()).unwrap();
+        let mut iterator = store.cursor().unwrap();
         iterator.seek_to_first().unwrap();
         let mut last: Vec<u8> = Vec::new();
         while let Some(key) = iterator.key() {

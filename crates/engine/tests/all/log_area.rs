@@ -44,7 +44,7 @@ fn log_pages_add_nothing_to_the_metadata_of_the_disk() {
                 if n % 2 == 0 {
                     keyspace.put_with(n.to_be_bytes(), [n as u8; 1000], Durability::Synced).unwrap();
                 } else {
-                    wait(&env, keyspace.put_async(n.to_be_bytes(), b"value", Durability::Synced).unwrap()).unwrap();
+                    wait(&env, keyspace.put_with_async(n.to_be_bytes(), b"value", Durability::Synced)).unwrap();
                 }
             }
             assert_eq!(

@@ -49,7 +49,7 @@ fn settle(env: &Env, watched: &Watched) {
 fn many(env: &Env, store: &Store, watched: &Watched, pause: Duration) -> Seen {
     let put = |n: u32| {
         env.clock.sleep(pause);
-        store.put_async(n.to_be_bytes(), [n as u8; 100], Durability::Synced).unwrap()
+        store.put_with_async(n.to_be_bytes(), [n as u8; 100], Durability::Synced)
     };
     let writes: Vec<_> = (0..400).map(put).collect();
     writes.into_iter().for_each(|write| wait(env, write).unwrap());
@@ -60,7 +60,7 @@ fn many(env: &Env, store: &Store, watched: &Watched, pause: Duration) -> Seen {
 fn few(env: &Env, store: &Store, watched: &Watched) -> Seen {
     settle(env, watched);
     for n in 0..50u32 {
-        wait(env, store.put_async(n.to_be_bytes(), b"value", Durability::Synced).unwrap()).unwrap();
+        wait(env, store.put_with_async(n.to_be_bytes(), b"value", Durability::Synced)).unwrap();
     }
     watched.take()
 }

@@ -2,8 +2,8 @@
 //! stays open until it is installed. It was opened and read a second time then, over the network if it lies on a node.
 
 use situ_base::Env;
+use situ_compaction::{Task, run};
 use situ_device::Space;
-use situ_engine::compaction::{Task, run};
 use situ_engine::{KeyspaceOptions, Options, Store, StoreBuilder};
 use situ_offload::{Assignment, Finished, Load, Offer, Offload, Policy, Ran, Refused, Scheduler, Split, Unit};
 use situ_sim::{FaultPlan, Rng, SimVolume};

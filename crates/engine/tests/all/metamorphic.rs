@@ -188,7 +188,7 @@ fn answer(store: &Store, step: &Step, snapshots: &mut Vec<Snapshot>, answers: &m
             let mut options = ReadOptions::default();
             options.lower_bound.clone_from(lower);
             options.upper_bound.clone_from(upper);
-            let mut iterator = keyspace.cursor(options)?;
+            let mut iterator = keyspace.cursor_with(&options)?;
             let mut text = String::new();
             iterator.seek(start)?;
             for forward in directions {
@@ -212,7 +212,7 @@ fn answer(store: &Store, step: &Step, snapshots: &mut Vec<Snapshot>, answers: &m
 
 /// All entries forward, and the same backward.
 fn walk_all(store: &Store, options: &ReadOptions) -> Result<String> {
-    let mut iterator = store.cursor(options.clone())?;
+    let mut iterator = store.cursor_with(options)?;
     let (mut text, mut keys) = (String::new(), Vec::new());
     iterator.seek_to_first()?;
     while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {

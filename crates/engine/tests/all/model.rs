@@ -90,7 +90,7 @@ impl World {
             }
             _ => {
                 let key = key(&mut self.rng, KEYS);
-                let future = keyspace.put_async(&key, b"async", durability).unwrap();
+                let future = keyspace.put_with_async(&key, b"async", durability);
                 wait(&self.executor, future).unwrap();
                 self.models.get_mut(name).unwrap().insert(key, b"async".to_vec());
             }

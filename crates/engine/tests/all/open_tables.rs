@@ -150,7 +150,7 @@ fn contents(round: u32) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 fn check_all(store: &Store, expected: &BTreeMap<Vec<u8>, Vec<u8>>) {
-    let mut iterator = store.cursor(ReadOptions::default()).unwrap();
+    let mut iterator = store.cursor().unwrap();
     iterator.seek_to_first().unwrap();
     for (key, value) in expected {
         assert_eq!(iterator.key(), Some(&key[..]));
@@ -177,7 +177,8 @@ fn promise_8_open_tables_are_bounded() {
     check_all(&store, &old);
     // Iterators that stand in different tables take turns, and go on over tables that are replaced under them.
     let snapshot = store.snapshot().unwrap();
-    let mut iterators: Vec<_> = (0..8).map(|_| store.cursor(ReadOptions::default().at(&snapshot)).unwrap()).collect();
+    let mut iterators: Vec<_> =
+        (0..8).map(|_| store.cursor_with(&ReadOptions::default().at(&snapshot)).unwrap()).collect();
     let mut wanted: Vec<_> = (0..8).map(|n| old.range(key(n * 1000).to_vec()..).take(300)).collect();
     for (n, iterator) in iterators.iter_mut().enumerate() {
         iterator.seek(&key(n as u32 * 1000)).unwrap();

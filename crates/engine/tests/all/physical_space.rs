@@ -279,10 +279,7 @@ fn promise_7_writers_together_leave_the_reserve() {
                             let key = format!("{writer} {number}");
                             let written = match number % 3 {
                                 0 => store.put(&key, &value),
-                                1 => store
-                                    .default_keyspace()
-                                    .put_async(&key, &value, Durability::Synced)
-                                    .and_then(|future| situ_sim::wait(&env, future)),
+                                1 => situ_sim::wait(&env, store.put_with_async(&key, &value, Durability::Synced)),
                                 _ => store.default_keyspace().put_with(&key, &value, Durability::Synced),
                             };
                             if let Err(error) = written {

@@ -105,7 +105,7 @@ fn promise_7_8_a_table_that_cannot_be_read_stops_nothing_but_its_own_compaction(
             assert!(matches!(&refused, Error::Level0Full { tables, .. } if *tables <= LEVEL0_TABLES_MAX), "{refused}");
             assert!(refused.is_corruption());
             assert!(matches!(store.flush(), Err(Error::Level0Full { .. })));
-            let mut future = pin!(store.put_async(b"k", [0; 1000], Durability::Buffered).unwrap());
+            let mut future = pin!(store.put_with_async(b"k", [0; 1000], Durability::Buffered));
             env.clock.sleep(Duration::from_secs(1));
             let outcome = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(matches!(outcome, Poll::Ready(Err(Error::Level0Full { .. }))), "{outcome:?}");

@@ -4,7 +4,7 @@
 
 use crate::common::*;
 use situ_base::Env;
-use situ_engine::{Durability, Error, Keyspace, ReadOptions, Result, Store, StoreBuilder, WriteBatch};
+use situ_engine::{Durability, Error, Keyspace, Result, Store, StoreBuilder, WriteBatch};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error as StorageError, Volume};
 use std::sync::Arc;
@@ -159,7 +159,7 @@ fn check_reads(keyspace: &Keyspace, model: &Model, allowed: impl Fn(&Error) -> b
         }
     }
     let walk = || -> Result<()> {
-        let mut iterator = keyspace.cursor(ReadOptions::default())?;
+        let mut iterator = keyspace.cursor()?;
         let mut expected = model.iter();
         iterator.seek_to_first()?;
         while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {
@@ -224,7 +224,7 @@ fn found(store: &Store) -> Result<State> {
     let mut state = State::default();
     for (name, model) in NAMES.iter().zip(&mut state) {
         let keyspace = store.existing_keyspace(name)?;
-        let mut iterator = keyspace.cursor(ReadOptions::default())?;
+        let mut iterator = keyspace.cursor()?;
         iterator.seek_to_first()?;
         while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {
             model.insert(key.to_vec(), value.to_vec());

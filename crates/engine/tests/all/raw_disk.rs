@@ -112,7 +112,7 @@ fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk() {
             world.device.set_faults(FaultPlan::none().latency(slow..2 * slow));
             for n in 0..20u8 {
                 let begun = world.env.clock.now();
-                let write = store.put_async([n], b"value", Durability::Buffered).unwrap();
+                let write = store.put_with_async([n], b"value", Durability::Buffered);
                 let took = world.env.clock.now() - begun;
                 assert!(took < slow, "put_async took {took:?}");
                 assert!(!write.is_done(), "the pages cannot be anywhere yet");
@@ -143,7 +143,7 @@ fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk_that_the_log_has_
                 let mut writes = Vec::new();
                 for n in 0..10u8 {
                     let begun = world.env.clock.now();
-                    writes.push(store.put_async([round, n], [n; 1000], Durability::Buffered).unwrap());
+                    writes.push(store.put_with_async([round, n], [n; 1000], Durability::Buffered));
                     let took = world.env.clock.now() - begun;
                     assert!(took < slow, "put_async took {took:?} in round {round}");
                 }

@@ -95,7 +95,7 @@ fn readers_beside_a_writer(env: &Env, disks: &Disks, seed: u64) -> Readers {
 
 /// How many there are, without a hole; or what is there in place of one.
 fn entries(store: &Store) -> Result<std::result::Result<u32, String>> {
-    let mut iterator = store.cursor(Default::default())?;
+    let mut iterator = store.cursor()?;
     let mut count = 0u32;
     iterator.seek_to_first()?;
     while let Some(key) = iterator.key() {

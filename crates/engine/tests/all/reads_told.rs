@@ -1,6 +1,6 @@
 //! Units hear how long the store's reads take, with pipelined compactions and without.
 
-use situ_engine::compaction::{Measure, Pipelines, RunMode, Task, decode_measures};
+use situ_compaction::{Measure, Pipelines, RunMode, Task, decode_measures};
 use situ_engine::{Options, Store, StoreBuilder};
 use situ_offload::{Assignment, Finished, Load, Offer, Offload, Refused, Scheduler, Unit};
 use std::sync::{Arc, Mutex};

@@ -76,7 +76,8 @@ fn acknowledged_writes_behind_a_hole_in_the_log() {
                                 return put(&store, writer, &value).map(|()| None);
                             }
                             let keyspace = store.default_keyspace();
-                            keyspace.put_async(writer.to_be_bytes(), &value, Durability::Synced).map(Some)
+                            common::taken(keyspace.put_with_async(writer.to_be_bytes(), &value, Durability::Synced))
+                                .map(Some)
                         };
                         let job = move || {
                             let acknowledge = |n: u64| told[writer as usize].store(n, Ordering::SeqCst);
@@ -421,9 +422,9 @@ fn an_asynchronous_delete_that_does_nothing() {
         store.flush().unwrap();
         for durability in [Durability::Buffered, Durability::Synced] {
             let at = if durability == Durability::Synced { 50 } else { 0 };
-            wait(&world.env, store.delete_async(u64::to_be_bytes(at), durability).unwrap()).unwrap();
+            wait(&world.env, store.delete_with_async(u64::to_be_bytes(at), durability)).unwrap();
             let range = [at + 10, at + 20].map(u64::to_be_bytes);
-            wait(&world.env, store.delete_range_async(range[0], range[1], durability).unwrap()).unwrap();
+            wait(&world.env, store.delete_range_with_async(range[0], range[1], durability)).unwrap();
         }
         let is_gone = |n: u64| n.is_multiple_of(50) || (10..20).contains(&(n % 50));
         (0..100).for_each(|n| assert_eq!(get(&store, n).is_none(), is_gone(n), "key {n}"));

@@ -43,7 +43,7 @@ fn promise_2_3_batches_appear_whole_and_in_order_under_real_threads() {
             let all = |n: u64| store.default_keyspace().get_with(key(n), &options).unwrap().map(|v| v.to_vec());
             let first = all(0);
             (1..KEYS).for_each(|n| assert_eq!(all(n), first, "key {n} differs from key 0 in one snapshot"));
-            let mut iterator = store.cursor(ReadOptions::default().prefix(b"key")).unwrap();
+            let mut iterator = store.cursor_with(&ReadOptions::default().prefix(b"key")).unwrap();
             iterator.seek_to_last().unwrap();
             let last = iterator.value().map(<[u8]>::to_vec);
             while iterator.valid() {

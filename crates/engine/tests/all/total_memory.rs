@@ -1,7 +1,7 @@
 //! Promise 8: all memtables together stay within one limit. Once, each keyspace had only its own limit, and twenty busy
 //! keyspaces took the memory of eighty memtables.
 
-use situ_engine::{Keyspace, Options, ReadOptions, Store, StoreBuilder, WriteBatch};
+use situ_engine::{Keyspace, Options, Store, StoreBuilder, WriteBatch};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -120,8 +120,7 @@ fn an_iterator_over_memtables_keeps_no_writer_waiting() {
         }
     };
     fill(0);
-    let mut cursors: Vec<_> =
-        keyspaces.iter().map(|keyspace| keyspace.cursor(ReadOptions::default()).unwrap()).collect();
+    let mut cursors: Vec<_> = keyspaces.iter().map(|keyspace| keyspace.cursor().unwrap()).collect();
     cursors.iter_mut().for_each(|cursor| cursor.seek_to_first().unwrap());
     fill(1_000_000);
     fill(2_000_000);

@@ -46,7 +46,7 @@ fn threads_that_add_to_the_same_counters_lose_nothing() {
                 scope.spawn(move || {
                     for n in 0..ADDITIONS {
                         let names = if (thread + n) % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
-                        let added = store.transact_with(options.clone(), |transaction| {
+                        let added = store.transact_with(&options, |transaction| {
                             runs.fetch_add(1, Ordering::Relaxed);
                             transaction.snapshot();
                             std::thread::sleep(Duration::from_micros(100));
@@ -72,7 +72,7 @@ fn a_transaction_that_conflicts_with_itself_ends_with_the_error() {
     let store = Store::open(directory.path()).unwrap();
     for options in [TransactionOptions::pessimistic(), TransactionOptions::optimistic()] {
         let mut runs = 0;
-        let outcome = store.transact_with(options.attempts_max(7), |transaction| {
+        let outcome = store.transact_with(&options.attempts_max(7), |transaction| {
             runs += 1;
             transaction.get("key")?;
             store.put("key", "written outside of the transaction")?;
@@ -82,11 +82,11 @@ fn a_transaction_that_conflicts_with_itself_ends_with_the_error() {
         assert_eq!(runs, 7);
     }
     // A lock that another transaction on the same thread keeps.
-    let mut other = store.begin(TransactionOptions::default()).unwrap();
+    let mut other = store.begin().unwrap();
     other.lock("key", LockMode::Exclusive).unwrap();
     let options = TransactionOptions::default().lock_timeout_ms(1).attempts_max(3);
     let mut runs = 0;
-    let outcome = store.transact_with(options.clone(), |transaction| {
+    let outcome = store.transact_with(&options, |transaction| {
         runs += 1;
         transaction.put("key", "inside")
     });
@@ -95,7 +95,7 @@ fn a_transaction_that_conflicts_with_itself_ends_with_the_error() {
     // One run is no repetition, and none is one.
     for attempts in [0, 1] {
         let mut runs = 0;
-        let outcome = store.transact_with(options.clone().attempts_max(attempts), |transaction| {
+        let outcome = store.transact_with(&options.clone().attempts_max(attempts), |transaction| {
             runs += 1;
             transaction.put("key", "inside")
         });
@@ -111,7 +111,7 @@ fn an_error_of_ones_own_rolls_back_and_is_returned_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let mut runs = 0;
-    let outcome = store.transact_with(TransactionOptions::default(), |transaction| {
+    let outcome = store.transact_with(&TransactionOptions::default(), |transaction| {
         runs += 1;
         transaction.put("order", "3 screws")?;
         if transaction.contains("screws")? { Ok(()) } else { Err(Failure::OutOfStock) }
@@ -119,7 +119,7 @@ fn an_error_of_ones_own_rolls_back_and_is_returned_at_once() {
     assert!(matches!(outcome, Err(Failure::OutOfStock)), "{outcome:?}");
     assert_eq!((runs, store.is_empty().unwrap()), (1, true));
     // An error of the store that others have no part in is no reason to run again, either.
-    let outcome: Result<(), Failure> = store.transact_with(TransactionOptions::default(), |transaction| {
+    let outcome: Result<(), Failure> = store.transact_with(&TransactionOptions::default(), |transaction| {
         runs += 1;
         Ok(transaction.put("", "no key")?)
     });
@@ -134,11 +134,11 @@ fn a_failure_that_is_looked_at_after_a_success_is_run_again() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     store.put("a", "1").unwrap();
-    let mut other = Some(store.begin(TransactionOptions::default()).unwrap());
+    let mut other = Some(store.begin().unwrap());
     other.as_mut().unwrap().lock("a", LockMode::Exclusive).unwrap();
     let options = TransactionOptions::default().lock_timeout_ms(0).attempts_max(5);
     let mut runs = 0;
-    let outcome: Result<(), Error> = store.transact_with(options, |transaction| {
+    let outcome: Result<(), Error> = store.transact_with(&options, |transaction| {
         runs += 1;
         if runs == 3 {
             other.take().unwrap().rollback();
@@ -162,7 +162,7 @@ fn a_failure_that_is_looked_at_after_a_success_is_run_again() {
 fn an_error_of_ones_own_after_a_failure_is_run_again_unless_the_failure_was_rolled_back() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    let mut other = store.begin(TransactionOptions::default()).unwrap();
+    let mut other = store.begin().unwrap();
     other.lock("busy", LockMode::Exclusive).unwrap();
     let options = TransactionOptions::default().lock_timeout_ms(0).attempts_max(5);
     let fails = |transaction: &mut Transaction| {
@@ -170,7 +170,7 @@ fn an_error_of_ones_own_after_a_failure_is_run_again_unless_the_failure_was_roll
     };
     let run = |body: &dyn Fn(&mut Transaction) -> Result<(), Failure>| {
         let mut runs = 0;
-        let outcome = store.transact_with(options.clone(), |transaction| {
+        let outcome = store.transact_with(&options, |transaction| {
             runs += 1;
             body(transaction)
         });
@@ -219,7 +219,7 @@ fn an_error_of_ones_own_after_a_failure_is_run_again_unless_the_failure_was_roll
     assert_eq!((runs, store.contains("free").unwrap()), (1, true));
     let mut runs = 0;
     // What cannot become anything but an error of the caller's is told from the transaction, not from the error.
-    let outcome: Result<(), Failure> = store.transact_with(options, |transaction| {
+    let outcome: Result<(), Failure> = store.transact_with(&options, |transaction| {
         runs += 1;
         transaction.lock("busy", LockMode::Exclusive).map_err(|_| Failure::OutOfStock)
     });
@@ -261,7 +261,7 @@ fn pauses_are_the_clocks() {
             let builder = situ_engine::StoreBuilder::new(Default::default()).env(env.clone());
             let store = builder.open_volume(Arc::new(volume)).unwrap();
             let began = env.clock.now();
-            let outcome: Result<(), Error> = store.transact_with(TransactionOptions::default(), |transaction| {
+            let outcome: Result<(), Error> = store.transact_with(&TransactionOptions::default(), |transaction| {
                 transaction.get("key")?;
                 store.put("key", "outside")?;
                 transaction.put("key", "inside")

@@ -45,7 +45,7 @@ fn transfer(
     if rng.chance(0.4) {
         options.kind = TransactionKind::Optimistic;
     }
-    let mut transaction = store.begin(options)?;
+    let mut transaction = store.begin_with(&options)?;
     let (from, to) = (rng.below(u64::from(ACCOUNTS)) as u8, rng.below(u64::from(ACCOUNTS)) as u8);
     let amount = rng.below(50);
     transaction.put_in(&accounts[0], format!("transfers of {thread}").as_bytes(), n.to_le_bytes())?;
@@ -62,14 +62,14 @@ fn transfer(
         transaction.put_in(keyspace, [account], &value)?;
     }
     // Half of them are committed by the loggers.
-    let committed = if rng.chance(0.5) { wait(env, transaction.commit_async()?) } else { transaction.commit() };
+    let committed = if rng.chance(0.5) { wait(env, transaction.commit_async()) } else { transaction.commit() };
     committed.map(|_| durability)
 }
 
 fn workload(env: &Env, volume: &SimVolume, seed: u64, told: &Arc<Told>) -> Result<(), Error> {
     let store = open(env, volume)?;
     let accounts = [store.default_keyspace().clone(), store.create_keyspace("second", Default::default())?];
-    let mut setup = store.begin(TransactionOptions::default().durability(Durability::Synced))?;
+    let mut setup = store.begin_with(&TransactionOptions::default().durability(Durability::Synced))?;
     for account in 0..ACCOUNTS {
         setup.put_in(&accounts[usize::from(account) % 2], [account], FIRST_BALANCE.to_le_bytes())?;
     }

@@ -43,7 +43,7 @@ impl World {
     }
 
     fn begin(&self, timeout_ms: u64) -> Transaction {
-        self.store.begin(TransactionOptions::default().read_committed().lock_timeout_ms(timeout_ms)).unwrap()
+        self.store.begin_with(&TransactionOptions::default().read_committed().lock_timeout_ms(timeout_ms)).unwrap()
     }
 
     fn spawn(&self, job: impl FnOnce() + Send + 'static) -> Box<dyn JobHandle> {
@@ -76,7 +76,7 @@ fn a_wait_ends_when_its_time_is_over_and_says_who_was_in_the_way() {
                 let outcome = match is_async {
                     false => waiter.put_in(&world.keyspace, b"key", b"value"),
                     true => {
-                        let lock = waiter.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
+                        let lock = waiter.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive);
                         wait(&world.env, lock)
                     }
                 };
@@ -113,10 +113,11 @@ fn whoever_waits_gets_the_lock_when_it_is_given_back_and_sees_what_was_committed
                     let (store, keyspace, env) = (world.store.clone(), world.keyspace.clone(), world.env.clone());
                     let expected = expected.clone();
                     world.spawn(move || {
-                        let mut waiter = store.begin(TransactionOptions::default().lock_timeout_ms(60_000)).unwrap();
+                        let mut waiter =
+                            store.begin_with(&TransactionOptions::default().lock_timeout_ms(60_000)).unwrap();
                         let mode = if n == 0 { LockMode::Exclusive } else { LockMode::Shared };
                         let seen = match n {
-                            2 => wait(&env, waiter.get_for_update_in_async(&keyspace, b"key", mode).unwrap()).unwrap(),
+                            2 => wait(&env, waiter.get_for_update_in_async(&keyspace, b"key", mode)).unwrap(),
                             _ => waiter.get_for_update_in(&keyspace, b"key", mode).unwrap(),
                         };
                         assert_eq!(seen.map(|value| value.to_vec()), expected);
@@ -128,7 +129,7 @@ fn whoever_waits_gets_the_lock_when_it_is_given_back_and_sees_what_was_committed
             assert_eq!(world.store.properties().locks, 4);
             match (commits, rng.chance(0.5)) {
                 (true, true) => assert!(holder.commit().is_ok()),
-                (true, false) => assert!(wait(&world.env, holder.commit_async().unwrap()).is_ok()),
+                (true, false) => assert!(wait(&world.env, holder.commit_async()).is_ok()),
                 (false, _) => holder.rollback(),
             }
             jobs.iter().for_each(|job| job.join().unwrap());
@@ -144,10 +145,10 @@ fn a_commit_whose_future_is_dropped_takes_place_and_gives_back_its_locks() {
         World::run(seed, |world| {
             for durability in [Durability::Buffered, Durability::Synced] {
                 let options = TransactionOptions::default().durability(durability);
-                let mut transaction = world.store.begin(options).unwrap();
+                let mut transaction = world.store.begin_with(&options).unwrap();
                 transaction.put_in(&world.keyspace, b"key", [durability as u8]).unwrap();
-                drop(transaction.commit_async().unwrap());
-                let mut next = world.store.begin(TransactionOptions::default()).unwrap();
+                drop(transaction.commit_async());
+                let mut next = world.store.begin().unwrap();
                 let seen = next.get_for_update_in(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
                 assert_eq!(seen.as_deref(), Some(&[durability as u8][..]));
                 next.commit().unwrap();
@@ -173,7 +174,8 @@ fn first_come_first_served_and_readers_go_together() {
                     let (store, keyspace, order) = (world.store.clone(), world.keyspace.clone(), Arc::clone(&order));
                     let env = world.env.clone();
                     let job = world.spawn(move || {
-                        let mut waiter = store.begin(TransactionOptions::default().lock_timeout_ms(60_000)).unwrap();
+                        let mut waiter =
+                            store.begin_with(&TransactionOptions::default().lock_timeout_ms(60_000)).unwrap();
                         waiter.lock_in(&keyspace, b"key", modes[n]).unwrap();
                         order.lock().unwrap().push((n, store.properties().locks));
                         env.clock.sleep(Duration::from_millis(10));
@@ -201,15 +203,15 @@ fn a_waiter_that_gives_up_holds_up_nobody() {
             let mut holder = world.begin(1000);
             world.lock(&mut holder, b"key", LockMode::Shared).unwrap();
             let mut writer = world.begin(60_000);
-            let mut future = writer.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
+            let mut future = writer.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive);
             assert!(poll(&mut future).is_pending());
             let mut reader = world.begin(60_000);
-            let mut behind = reader.lock_in_async(&world.keyspace, b"key", LockMode::Shared).unwrap();
+            let mut behind = reader.lock_in_async(&world.keyspace, b"key", LockMode::Shared);
             assert!(poll(&mut behind).is_pending());
             drop(future);
             wait(&world.env, behind).unwrap();
             // One that was granted and not looked at is given back.
-            let mut late = writer.lock_in_async(&world.keyspace, b"other", LockMode::Exclusive).unwrap();
+            let mut late = writer.lock_in_async(&world.keyspace, b"other", LockMode::Exclusive);
             assert_eq!(world.store.properties().locks, 3);
             if seed % 2 == 0 {
                 assert!(poll(&mut late).is_ready());
@@ -232,12 +234,12 @@ fn a_shared_lock_is_made_exclusive_before_those_that_hold_nothing() {
             world.lock(&mut second, b"key", LockMode::Shared).unwrap();
             let (store, keyspace) = (world.store.clone(), world.keyspace.clone());
             let writer = world.spawn(move || {
-                let mut writer = store.begin(TransactionOptions::default().lock_timeout_ms(60_000)).unwrap();
+                let mut writer = store.begin_with(&TransactionOptions::default().lock_timeout_ms(60_000)).unwrap();
                 let seen = writer.get_for_update_in(&keyspace, b"key", LockMode::Exclusive).unwrap();
                 assert_eq!(seen.as_deref(), Some(&b"upgraded"[..]));
             });
             world.settle();
-            let mut upgrade = first.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
+            let mut upgrade = first.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive);
             assert!(poll(&mut upgrade).is_pending());
             drop(second);
             wait(&world.env, upgrade).unwrap();
@@ -262,14 +264,12 @@ fn the_one_who_closes_a_circle_is_told_and_the_others_go_on() {
                     let deadlocked = Arc::clone(&deadlocked);
                     world.spawn(move || {
                         let options = TransactionOptions::default().read_committed().lock_timeout_ms(60_000);
-                        let mut transaction = store.begin(options).unwrap();
+                        let mut transaction = store.begin_with(&options).unwrap();
                         transaction.lock_in(&keyspace, key(n), LockMode::Exclusive).unwrap();
                         env.clock.sleep(Duration::from_millis(10));
                         let mode = if n % 2 == 0 { LockMode::Shared } else { LockMode::Exclusive };
                         let outcome = match n % 3 {
-                            0 => {
-                                transaction.lock_in_async(&keyspace, key(n + 1), mode).and_then(|lock| wait(&env, lock))
-                            }
+                            0 => wait(&env, transaction.lock_in_async(&keyspace, key(n + 1), mode)),
                             _ => transaction.lock_in(&keyspace, key(n + 1), mode),
                         };
                         let Err(error) = outcome else { return assert!(transaction.commit().is_ok()) };
@@ -301,7 +301,7 @@ fn two_upgrades_are_a_deadlock_and_one_behind_a_queue_is_found_too() {
             let (mut first, mut second) = (world.begin(60_000), world.begin(60_000));
             world.lock(&mut first, b"key", LockMode::Shared).unwrap();
             world.lock(&mut second, b"key", LockMode::Shared).unwrap();
-            let mut upgrade = first.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
+            let mut upgrade = first.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive);
             assert!(poll(&mut upgrade).is_pending());
             let outcome = world.lock(&mut second, b"key", LockMode::Exclusive);
             assert!(matches!(&outcome, Err(Error::Deadlock { cycle }) if cycle.len() == 2), "{outcome:?}");
@@ -313,9 +313,9 @@ fn two_upgrades_are_a_deadlock_and_one_behind_a_queue_is_found_too() {
             let (mut holder, mut writer, mut reader) = (world.begin(60_000), world.begin(60_000), world.begin(60_000));
             world.lock(&mut holder, b"a", LockMode::Shared).unwrap();
             world.lock(&mut reader, b"b", LockMode::Exclusive).unwrap();
-            let mut waits = writer.lock_in_async(&world.keyspace, b"a", LockMode::Exclusive).unwrap();
+            let mut waits = writer.lock_in_async(&world.keyspace, b"a", LockMode::Exclusive);
             assert!(poll(&mut waits).is_pending());
-            let mut behind = reader.lock_in_async(&world.keyspace, b"a", LockMode::Shared).unwrap();
+            let mut behind = reader.lock_in_async(&world.keyspace, b"a", LockMode::Shared);
             assert!(poll(&mut behind).is_pending());
             let outcome = world.lock(&mut holder, b"b", LockMode::Shared);
             assert!(matches!(&outcome, Err(Error::Deadlock { cycle }) if cycle.len() == 3), "{outcome:?}");
@@ -363,13 +363,13 @@ fn a_storm_of_deadlocks_passes() {
 
 fn increment(store: &Store, keyspace: &Keyspace, env: &Env, rng: &mut Rng, keys: &[u8]) -> Result<(), Error> {
     let options = TransactionOptions::default().read_committed().lock_timeout_ms(3_600_000);
-    let mut transaction = store.begin(options)?;
+    let mut transaction = store.begin_with(&options)?;
     for key in keys {
         // Some lock shared first, and run into each other when they want more.
         let mode = if rng.chance(0.3) { LockMode::Shared } else { LockMode::Exclusive };
         let seen = match rng.chance(0.5) {
             true => transaction.get_for_update_in(keyspace, [*key], mode)?,
-            false => wait(env, transaction.get_for_update_in_async(keyspace, [*key], mode)?)?,
+            false => wait(env, transaction.get_for_update_in_async(keyspace, [*key], mode))?,
         };
         let number = seen.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()));
         env.executor.yield_point();
@@ -389,12 +389,11 @@ fn a_store_that_closes_answers_whoever_waits_for_a_lock() {
                     let (store, keyspace, env) = (world.store.clone(), world.keyspace.clone(), world.env.clone());
                     world.spawn(move || {
                         let options = TransactionOptions::default().lock_timeout_ms(3_600_000);
-                        let Ok(mut waiter) = store.begin(options) else { return };
+                        let Ok(mut waiter) = store.begin_with(&options) else { return };
                         let outcome = match n % 2 {
                             0 => waiter.put_in(&keyspace, b"key", b"mine"),
-                            _ => waiter
-                                .get_for_update_in_async(&keyspace, b"key", LockMode::Shared)
-                                .and_then(|read| wait(&env, read).map(drop)),
+                            _ => wait(&env, waiter.get_for_update_in_async(&keyspace, b"key", LockMode::Shared))
+                                .map(drop),
                         };
                         assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
                     })
@@ -426,17 +425,17 @@ fn a_commit_that_has_to_wait_for_room_is_checked_when_it_begins() {
             let mut writes = Vec::new();
             for n in 0..1000u32 {
                 let key = n.to_be_bytes();
-                writes.push(world.store.put_async(key, [7; 500], Durability::Buffered).unwrap());
+                writes.push(world.store.put_with_async(key, [7; 500], Durability::Buffered));
                 world.settle();
                 if world.store.properties().writes_waiting > 0 {
                     break;
                 }
             }
             if is_conflict {
-                writes.push(world.store.put_async(b"key", b"theirs", Durability::Buffered).unwrap());
+                writes.push(world.store.put_with_async(b"key", b"theirs", Durability::Buffered));
             }
             let before = world.env.clock.now();
-            let commit = transaction.commit_async().unwrap();
+            let commit = transaction.commit_async();
             assert!(world.env.clock.now() - before < AT_ONCE);
             assert_eq!(world.store.properties().locks, 1);
             let mut other = world.begin(0);
@@ -461,7 +460,8 @@ fn a_commit_that_has_to_read_tables_does_so_on_a_thread_of_the_store() {
     for_each_seed(0, 20, |seed| {
         World::run(seed, |world| {
             for is_conflict in [false, true] {
-                let mut transaction = world.store.begin(TransactionOptions::optimistic().read_committed()).unwrap();
+                let mut transaction =
+                    world.store.begin_with(&TransactionOptions::optimistic().read_committed()).unwrap();
                 transaction.put_in(&world.keyspace, b"key 5", b"mine").unwrap();
                 let theirs: &[u8] = if is_conflict { b"key 5" } else { b"key 6" };
                 for key in [&b"key 1"[..], theirs, b"key 9"] {
@@ -471,7 +471,7 @@ fn a_commit_that_has_to_read_tables_does_so_on_a_thread_of_the_store() {
                 let slow = Rule::new(Fault::Delay(Duration::from_secs(5))).on(&[Operation::Open]);
                 world.volume.set_faults(FaultPlan::none().with(slow));
                 let before = world.env.clock.now();
-                let commit = transaction.commit_async().unwrap();
+                let commit = transaction.commit_async();
                 assert!(world.env.clock.now() - before < AT_ONCE);
                 let outcome = wait(&world.env, commit);
                 assert!(world.env.clock.now() - before >= Duration::from_secs(5));
@@ -488,11 +488,11 @@ fn promise_7_a_commit_that_fails_gives_back_its_locks() {
     for_each_seed(0, 30, |seed| {
         World::run(seed, |world| {
             let options = TransactionOptions::default().durability(Durability::Synced).lock_timeout_ms(60_000);
-            let mut transaction = world.store.begin(options.clone()).unwrap();
+            let mut transaction = world.store.begin_with(&options).unwrap();
             transaction.put_in(&world.keyspace, b"key", b"value").unwrap();
             let (store, keyspace) = (world.store.clone(), world.keyspace.clone());
             let other = world.spawn(move || {
-                let mut other = store.begin(options).unwrap();
+                let mut other = store.begin_with(&options).unwrap();
                 assert!(other.get_for_update_in(&keyspace, b"key", LockMode::Exclusive).unwrap().is_none());
                 assert!(matches!(other.commit(), Err(Error::Failed { .. })));
             });
@@ -501,11 +501,11 @@ fn promise_7_a_commit_that_fails_gives_back_its_locks() {
             world.volume.set_faults(FaultPlan::none().with(broken.files(&[FileKind::Log])));
             let outcome = match seed % 2 {
                 0 => transaction.commit(),
-                _ => transaction.commit_async().and_then(|commit| wait(&world.env, commit)),
+                _ => wait(&world.env, transaction.commit_async()),
             };
             assert!(matches!(outcome, Err(Error::Failed { .. })), "{outcome:?}");
             other.join().unwrap();
-            assert!(matches!(world.store.begin(TransactionOptions::default()), Err(Error::Failed { .. })));
+            assert!(matches!(world.store.begin(), Err(Error::Failed { .. })));
             world.volume.set_faults(FaultPlan::none());
             assert!(world.store.close().is_err());
         });

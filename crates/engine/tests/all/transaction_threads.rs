@@ -1,8 +1,7 @@
 //! Transactions with real threads: what the simulator, which switches only at waits and volume operations, cannot interleave.
 
 use situ_engine::{
-    Durability, Error, Isolation, Keyspace, LockMode, Options, ReadOptions, Store, Transaction, TransactionKind,
-    TransactionOptions,
+    Durability, Error, Isolation, Keyspace, LockMode, Options, Store, Transaction, TransactionKind, TransactionOptions,
 };
 use situ_sim::Rng;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +32,7 @@ fn balance(value: Option<situ_engine::Value>) -> u64 {
 
 fn transfer(store: &Store, options: &TransactionOptions, rng: &mut Rng) -> Result<(), Error> {
     let keyspace = store.default_keyspace();
-    let mut transaction = store.begin(options.clone())?;
+    let mut transaction = store.begin_with(options)?;
     let (from, to) = (rng.below(ACCOUNTS), rng.below(ACCOUNTS));
     if from == to {
         return Ok(());
@@ -52,7 +51,7 @@ fn transfer(store: &Store, options: &TransactionOptions, rng: &mut Rng) -> Resul
 }
 
 fn sum(store: &Store, options: &TransactionOptions) -> u64 {
-    let transaction = store.begin(options.clone()).unwrap();
+    let transaction = store.begin_with(options).unwrap();
     (0..ACCOUNTS)
         .map(|account| balance(transaction.get_in(store.default_keyspace(), account.to_be_bytes()).unwrap()))
         .sum()
@@ -144,7 +143,7 @@ fn a_commit_finds_plain_writes_that_rush_by() {
                 while !stop.load(Ordering::Relaxed) {
                     let mut options = TransactionOptions::default().read_committed();
                     options.kind = kind;
-                    let mut transaction = store.begin(options).unwrap();
+                    let mut transaction = store.begin_with(&options).unwrap();
                     let value = transaction.get_for_update_in(keyspace, b"counter", LockMode::Exclusive).unwrap();
                     let mut value = value.map_or(vec![0; 16], |value| value.to_vec());
                     let next = u64::from_le_bytes(value[8..].try_into().unwrap()) + 1;
@@ -183,7 +182,7 @@ fn a_commit_finds_plain_writes_that_rush_by() {
             before = (generation, next);
         }
     });
-    let mut iterator = keyspace.cursor(ReadOptions::default()).unwrap();
+    let mut iterator = keyspace.cursor().unwrap();
     iterator.seek_to_first().unwrap();
     assert!(iterator.valid());
     drop(iterator);

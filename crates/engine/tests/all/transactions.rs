@@ -37,7 +37,7 @@ fn with_store(test: impl Fn(&Store, &TransactionOptions)) {
 }
 
 fn begin(store: &Store, options: &TransactionOptions) -> Transaction {
-    store.begin(options.clone()).unwrap()
+    store.begin_with(options).unwrap()
 }
 
 fn read(keyspace: &Keyspace, key: &[u8]) -> Option<Vec<u8>> {
@@ -102,7 +102,7 @@ fn reads_see_the_snapshot_or_what_is_committed() {
             Isolation::ReadCommitted => b"new",
         };
         assert_eq!(read_in(&transaction, keyspace, b"key").as_deref(), Some(expected));
-        let mut iterator = transaction.cursor_in(keyspace, ReadOptions::default()).unwrap();
+        let mut iterator = transaction.cursor_in(keyspace).unwrap();
         iterator.seek_to_first().unwrap();
         assert_eq!(iterator.value(), Some(expected));
         assert_eq!(transaction.snapshot().is_some(), options.isolation == Isolation::Snapshot);
@@ -239,7 +239,7 @@ fn a_transaction_that_begins_by_locking_does_not_fail_for_having_waited() {
                 let store = store.clone();
                 let job = move || {
                     for _ in 0..10 {
-                        let mut transaction = store.begin(TransactionOptions::default()).unwrap();
+                        let mut transaction = store.begin().unwrap();
                         let keyspace = store.default_keyspace();
                         let seen = transaction.get_for_update_in(keyspace, b"n", LockMode::Exclusive).unwrap();
                         let n = seen.map_or(0, |bytes| u32::from_le_bytes(bytes[..].try_into().unwrap()));
@@ -331,17 +331,17 @@ fn memory_and_locks_are_bounded() {
     let store = Store::open_with(directory.path(), store_options).unwrap();
     let keyspace = store.default_keyspace();
     for options in all_options() {
-        let mut transaction = store.begin(options.clone().bytes_max(20_000)).unwrap();
+        let mut transaction = store.begin_with(&options.clone().bytes_max(20_000)).unwrap();
         let outcome = (0..1000u32).try_for_each(|n| transaction.put_in(keyspace, n.to_be_bytes(), [7; 500]));
         assert!(matches!(outcome, Err(Error::TransactionTooLarge { bytes_max: 20_000, .. })), "{outcome:?}");
         assert!(transaction.bytes() <= 20_000 && transaction.bytes() > 15_000);
         // Reads count, too, and so does what savepoints have to remember.
-        let mut reader = store.begin(options.clone().bytes_max(10_000)).unwrap();
+        let mut reader = store.begin_with(&options.clone().bytes_max(10_000)).unwrap();
         let read = |n: u32| reader.get_for_update_in(keyspace, [&[1][..], &n.to_be_bytes()].concat(), LockMode::Shared);
         let outcome = (0..1000).map(read).find_map(Result::err);
         assert!(matches!(outcome, Some(Error::TransactionTooLarge { .. })), "{outcome:?}");
         drop(reader);
-        let mut rewriter = store.begin(options.clone().bytes_max(10_000)).unwrap();
+        let mut rewriter = store.begin_with(&options.clone().bytes_max(10_000)).unwrap();
         rewriter.set_savepoint();
         let outcome = (0..1000).map(|_| rewriter.put_in(keyspace, b"again", [1; 100])).find_map(Result::err);
         assert!(matches!(outcome, Some(Error::TransactionTooLarge { .. })), "{outcome:?}");
@@ -371,7 +371,7 @@ fn arguments_and_states_that_cannot_be_are_refused_with_a_reason() {
     let other = Store::open(elsewhere.path()).unwrap();
     let keyspace = store.default_keyspace();
     let dropped = store.create_keyspace("dropped", Default::default()).unwrap();
-    let mut transaction = store.begin(TransactionOptions::default()).unwrap();
+    let mut transaction = store.begin().unwrap();
     assert!(matches!(transaction.put_in(keyspace, b"", b""), Err(Error::Invalid(_))));
     assert!(matches!(transaction.put_in(other.default_keyspace(), b"key", b""), Err(Error::Invalid(_))));
     assert!(matches!(transaction.get_in(other.default_keyspace(), b"key"), Err(Error::Invalid(_))));
@@ -385,7 +385,7 @@ fn arguments_and_states_that_cannot_be_are_refused_with_a_reason() {
     other.close().unwrap();
     store.close().unwrap();
     let read_only = Store::open_read_only(directory.path()).unwrap();
-    assert!(matches!(read_only.begin(TransactionOptions::default()), Err(Error::ReadOnly)));
+    assert!(matches!(read_only.begin(), Err(Error::ReadOnly)));
 }
 
 #[test]
@@ -397,7 +397,8 @@ fn a_transaction_that_outlives_the_store_is_refused_and_leaves_nothing() {
         let (mut first, mut second) = (begin(&store, &options), begin(&store, &options));
         first.put_in(&keyspace, b"first", b"value").unwrap();
         second.put_in(&keyspace, b"second", b"value").unwrap();
-        let mut iterator = first.cursor_in(&keyspace, ReadOptions::default()).unwrap();
+        let mut iterator = first.cursor_in(&keyspace).unwrap();
+        let env = store.env().clone();
         store.close().unwrap();
         drop(store);
         assert!(matches!(first.get_in(&keyspace, b"first"), Err(Error::Closed)));
@@ -405,7 +406,7 @@ fn a_transaction_that_outlives_the_store_is_refused_and_leaves_nothing() {
         iterator.seek_to_first().unwrap();
         assert_eq!(iterator.key(), Some(&b"first"[..]));
         assert!(matches!(first.commit(), Err(Error::Closed)));
-        assert!(matches!(second.commit_async(), Err(Error::Closed)));
+        assert!(matches!(situ_sim::wait(&env, second.commit_async()), Err(Error::Closed)));
         let store = Store::open(directory.path()).unwrap();
         assert_eq!(contents(store.default_keyspace(), None), Model::new());
         store.close().unwrap();
@@ -486,7 +487,7 @@ fn iterators_show_the_stores_entries_with_the_transactions_own_over_them() {
             }
         }
         // An iterator stays as it was opened.
-        let mut iterator = transaction.cursor_in(keyspace, ReadOptions::default()).unwrap();
+        let mut iterator = transaction.cursor_in(keyspace).unwrap();
         for n in 0..KEYS {
             transaction.delete_in(keyspace, key_number(n)).unwrap();
         }
@@ -498,7 +499,7 @@ fn iterators_show_the_stores_entries_with_the_transactions_own_over_them() {
         }
         assert_eq!(found, model);
         drop(iterator);
-        let mut empty = transaction.cursor_in(keyspace, ReadOptions::default()).unwrap();
+        let mut empty = transaction.cursor_in(keyspace).unwrap();
         empty.seek_to_last().unwrap();
         assert!(!empty.valid());
         drop((empty, transaction));
@@ -522,7 +523,7 @@ fn wander_in(rng: &mut Rng, transaction: &Transaction, keyspace: &Keyspace, mode
             && options.upper_bound.as_ref().is_none_or(|upper| key < &upper[..])
     };
     let entries: Vec<(&Vec<u8>, &Vec<u8>)> = model.iter().filter(|(key, _)| inside(key)).collect();
-    let mut iterator: TransactionCursor = transaction.cursor_in(keyspace, options.clone()).unwrap();
+    let mut iterator: TransactionCursor = transaction.cursor_in_with(keyspace, &options).unwrap();
     let mut at: Option<usize> = None;
     for step in 0..25 {
         let target = key(rng, keys);

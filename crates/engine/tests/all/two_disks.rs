@@ -189,7 +189,7 @@ fn a_drained_disk_is_not_needed_any_more_and_can_be_added_again() {
     let store = builder(Some(fast)).open(home).unwrap();
     store.create_keyspace("quiet", situ_engine::KeyspaceOptions::default()).unwrap();
     fill(&store, 0, 2000);
-    let iterator = store.cursor(situ_engine::ReadOptions::default()).unwrap();
+    let iterator = store.cursor().unwrap();
     // Somebody writes all the time.
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let writer = std::thread::spawn({

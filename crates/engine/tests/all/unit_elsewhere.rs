@@ -4,7 +4,7 @@
 //! come by standard error, as the test harness writes to standard output.
 
 use situ_base::{Env, Event, Executor, JobHandle, ThreadExecutor};
-use situ_engine::compaction::{TablePlace, Task, TaskError, TaskHost, TaskOutput, run};
+use situ_compaction::{TablePlace, Task, TaskError, TaskHost, TaskOutput, run};
 use situ_engine::{Durability, KeyspaceOptions, Options, Store, StoreBuilder, WriteBatch, verify_directory};
 use situ_offload::{
     Assignment, Finished, Load, Offer, Offload, Policy, Ran, Refused, Scheduler, Unit, UnitEvent, UnitReport,

@@ -2,7 +2,7 @@
 //! to, compacted by hand, loses keyspaces, and is closed and opened again.
 
 use crate::common::fast;
-use situ_engine::compaction::{Task, TaskError, TaskOutput, run};
+use situ_compaction::{Task, TaskError, TaskOutput, run};
 use situ_engine::{Error, Listener, Options, Store, StoreEvent, verify_directory};
 use situ_offload::{
     Assignment, Finished, Load, Offer, Offload, Patience, Policy, Ran, Refused, Scheduler, Split, Unit,

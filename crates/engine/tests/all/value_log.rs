@@ -116,7 +116,7 @@ fn a_cursor_reads_values_on_demand_if_it_is_asked_to() {
         store.put("a", long_value(1, 0)).unwrap();
         store.put("b", "short").unwrap();
         store.flush().unwrap();
-        let mut cursor = store.cursor(ReadOptions::default().values_on_demand(true)).unwrap();
+        let mut cursor = store.cursor_with(&ReadOptions::default().values_on_demand(true)).unwrap();
         cursor.seek_to_first().unwrap();
         assert_eq!((cursor.key(), cursor.value()), (Some(&b"a"[..]), None));
         assert_eq!(cursor.read_value().unwrap(), Some(&long_value(1, 0)[..]));
@@ -143,7 +143,7 @@ fn space_of_dead_values_comes_back_and_snapshots_keep_theirs() {
             };
             write(0, KEYS);
             let snapshot = store.snapshot().unwrap();
-            let mut cursor = store.cursor(ReadOptions::default()).unwrap();
+            let mut cursor = store.cursor().unwrap();
             (1..10).for_each(|round| write(round, KEYS));
             store.compact(None, None).unwrap();
             store.wait_idle().unwrap();
@@ -204,7 +204,7 @@ fn values_whose_handles_die_in_a_memtable_are_trimmed_when_no_reader_has_the_mem
         drop(snapshot);
         let snapshot = store.snapshot().unwrap();
         // Trimming would leave nothing to collect. It waits for this reader, which has the tables from before.
-        let reader = store.cursor(ReadOptions::default()).unwrap();
+        let reader = store.cursor().unwrap();
         store.compact(None, None).unwrap();
         settle();
         assert!(log().collected_bytes > 100_000, "{:?}", log());
@@ -212,7 +212,7 @@ fn values_whose_handles_die_in_a_memtable_are_trimmed_when_no_reader_has_the_mem
         settle();
         // A half of what has moved, so that the segments stay.
         (1..KEYS).step_by(4).for_each(|n| store.put(key(n), long_value(n, 1)).unwrap());
-        let mut cursor = store.cursor(ReadOptions::default().at(&snapshot)).unwrap();
+        let mut cursor = store.cursor_with(&ReadOptions::default().at(&snapshot)).unwrap();
         let before = log().dead_bytes;
         store.flush().unwrap();
         settle();
@@ -245,7 +245,7 @@ fn a_dropped_keyspace_takes_its_segments_with_it() {
         (0..100).for_each(|n| other.put(key(n), long_value(n, 0)).unwrap());
         other.flush().unwrap();
         assert!(segments(volume) > 0);
-        let mut cursor = other.cursor(ReadOptions::default()).unwrap();
+        let mut cursor = other.cursor().unwrap();
         store.drop_keyspace("other").unwrap();
         cursor.seek_to_first().unwrap();
         (0..100).for_each(|_| {
@@ -534,7 +534,7 @@ fn promise_6_after_a_repair_without_a_manifest_a_value_of_a_missing_segment_is_n
         let told = repaired.damages.iter().any(|damage| damage.file.contains(&gone.to_string()));
         assert!(told && !repaired.nothing_lost(), "{repaired}");
         let store = open(executor, volume, options());
-        let mut cursor = store.cursor(ReadOptions::default()).unwrap();
+        let mut cursor = store.cursor().unwrap();
         let (mut lost, mut read) = (0, 0);
         for n in 0..200 {
             let is_lost = repaired.lost_ranges.iter().any(|range| range.contains(&key(n)));

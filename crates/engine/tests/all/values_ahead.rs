@@ -54,9 +54,9 @@ fn reads(
     entries: usize,
 ) -> (usize, u64) {
     let (executor, volume) = disk;
-    let mut on_demand = store.cursor(read.clone().values_on_demand(true)).unwrap();
+    let mut on_demand = store.cursor_with(&read.clone().values_on_demand(true)).unwrap();
     let expected = walk(&mut on_demand, is_forward, entries);
-    let mut cursor = store.cursor(read.clone()).unwrap();
+    let mut cursor = store.cursor_with(read).unwrap();
     let before = volume.operations();
     assert_eq!(walk(&mut cursor, is_forward, entries), expected);
     drop(cursor);
@@ -99,7 +99,7 @@ fn a_scan_that_stops_early_has_read_little() {
             let (_, asked) = reads((executor, volume), &store, &read, true, entries);
             assert!(asked <= 2 * entries as u64 + 2, "{asked} reads for {entries} values");
         }
-        let mut cursor = store.cursor(read).unwrap();
+        let mut cursor = store.cursor_with(&read).unwrap();
         let before = volume.operations();
         for n in [3, 150, 17, 80] {
             cursor.seek(&key(n)).unwrap();
@@ -134,7 +134,7 @@ fn a_page_of_a_scan_reads_no_more_than_its_entries_and_one() {
             next = next.or_else(|| Some(ScanOptions::default().entries_max(40)));
             while let Some(options) = next {
                 let before = volume.operations();
-                let page = wait(executor, store.scan_async(&options).unwrap()).unwrap();
+                let page = wait(executor, store.scan_async(&options)).unwrap();
                 pages.push((round, volume.operations() - before));
                 entries += page.len();
                 next = options.after(&page);
@@ -167,8 +167,8 @@ fn a_cursor_that_reads_ahead_sees_what_one_sees_that_does_not() {
                 }
             }
             let read = ReadOptions::default().range(key(5), key(KEYS - 5));
-            let mut plain = store.cursor(read.clone().values_on_demand(true)).unwrap();
-            let mut ahead = store.cursor(read).unwrap();
+            let mut plain = store.cursor_with(&read.clone().values_on_demand(true)).unwrap();
+            let mut ahead = store.cursor_with(&read).unwrap();
             for _ in 0..300 {
                 let (what, at, steps) = (rng.below(8), key(rng.below(KEYS)), rng.below(40));
                 for cursor in [&mut plain, &mut ahead] {
@@ -206,7 +206,7 @@ fn promise_6_a_damaged_value_is_told_at_its_entry_and_not_before() {
         let (name, offset) = segment_with(volume, &value(50, 0)[..100]);
         assert!(volume.rot(name, offset + 50, 3));
         let store = open(executor, volume, options());
-        let mut cursor = store.cursor(ReadOptions::default()).unwrap();
+        let mut cursor = store.cursor().unwrap();
         cursor.seek_to_first().unwrap();
         for n in 0..50 {
             assert_eq!((cursor.key(), cursor.value()), (Some(&key(n)[..]), Some(&value(n, 0)[..])));
@@ -239,7 +239,7 @@ fn promise_7_a_read_that_fails_costs_its_own_value_only() {
         let store = open(executor, volume, options());
         fill(&store, 0, false);
         let (_, offset) = segment_with(volume, &value(50, 0)[..100]);
-        let mut cursor = store.cursor(ReadOptions::default()).unwrap();
+        let mut cursor = store.cursor().unwrap();
         walk(&mut cursor, true, usize::MAX);
         let rule = Rule::new(Fault::Io).on(&[Operation::Read]).files(&[FileKind::Values]);
         volume.set_faults(FaultPlan::none().with(rule.within(offset + 100..offset + 101)));

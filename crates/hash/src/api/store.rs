@@ -17,13 +17,23 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-/// A write that was begun; its outcome is that of the future.
-pub struct HashWrite(WriteFuture<Writes>);
+/// An asynchronous write; see [`HashStore::write_async`].
+#[must_use = "the write takes place, but only the future tells whether it did"]
+pub struct HashWrite(State);
+
+enum State {
+    Begun(WriteFuture<Writes>),
+    /// The store did not take the write.
+    Refused(Error),
+}
 
 impl HashWrite {
     /// Returns true if the write has begun. False while it waits for room, and if it was refused.
     pub fn has_begun(&self) -> bool {
-        self.0.has_begun()
+        match &self.0 {
+            State::Begun(write) => write.has_begun(),
+            State::Refused(_) => false,
+        }
     }
 }
 
@@ -31,13 +41,19 @@ impl std::future::Future for HashWrite {
     type Output = Result<()>;
 
     fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Result<()>> {
-        std::pin::Pin::new(&mut self.0).poll(context)
+        match &mut self.0 {
+            State::Begun(write) => std::pin::Pin::new(write).poll(context),
+            State::Refused(error) => std::task::Poll::Ready(Err(error.clone())),
+        }
     }
 }
 
 impl fmt::Debug for HashWrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match &self.0 {
+            State::Begun(write) => write.fmt(f),
+            State::Refused(error) => write!(f, "HashWrite(refused: {error})"),
+        }
     }
 }
 
@@ -114,7 +130,7 @@ impl HashStore {
         let mut batch = HashBatch::new();
         let store_ms = expires_ms.map(|unix_ms| self.clock().ms_of_unix(unix_ms));
         batch.put_until(key, value, store_ms)?;
-        self.write(batch, durability)
+        self.write_with(batch, durability)
     }
 
     /// Removes `key`.
@@ -124,26 +140,39 @@ impl HashStore {
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         let mut batch = HashBatch::new();
         batch.delete(key)?;
-        self.write(batch, Durability::Buffered)
+        self.write(batch)
     }
 
-    /// Writes all changes of a batch, or none.
+    /// Writes all changes of a batch, or none; buffered, as [`put`](HashStore::put).
     ///
     /// # Errors
     /// As [`put`](HashStore::put).
-    pub fn write(&self, batch: HashBatch, durability: Durability) -> Result<()> {
+    pub fn write(&self, batch: HashBatch) -> Result<()> {
+        self.write_with(batch, Durability::Buffered)
+    }
+
+    /// Writes a batch as [`write`](HashStore::write) does, with a durability.
+    ///
+    /// # Errors
+    /// As [`put`](HashStore::put).
+    pub fn write_with(&self, batch: HashBatch, durability: Durability) -> Result<()> {
         let write = self.inner.core.ready(batch)?;
         self.inner.core.pipeline.write(situ_pipeline::Write::new(write, None), durability).map(drop)
     }
 
-    /// Begins to write a batch, and does not wait. The write takes place whether the result is kept or dropped.
-    ///
-    /// # Errors
-    /// It was refused at once.
-    pub fn write_async(&self, batch: HashBatch, durability: Durability) -> Result<HashWrite> {
-        let write = self.inner.core.ready(batch)?;
-        let write = situ_pipeline::Write::new(write, None);
-        WriteFuture::begin(&self.inner.core.pipeline, write, durability).map(HashWrite)
+    /// Works like [`write`](HashStore::write), without blocking. The write takes place whether the future is polled or
+    /// dropped. All errors come from the future.
+    pub fn write_async(&self, batch: HashBatch) -> HashWrite {
+        self.write_with_async(batch, Durability::Buffered)
+    }
+
+    /// Works like [`write_with`](HashStore::write_with), without blocking; see [`write_async`](HashStore::write_async).
+    pub fn write_with_async(&self, batch: HashBatch, durability: Durability) -> HashWrite {
+        let core = &self.inner.core;
+        let begun = core
+            .ready(batch)
+            .and_then(|write| WriteFuture::begin(&core.pipeline, situ_pipeline::Write::new(write, None), durability));
+        HashWrite(begun.map_or_else(State::Refused, State::Begun))
     }
 
     /// Returns the value of `key`.

@@ -222,7 +222,7 @@ impl Overflow {
         let mut options = ReadOptions::default().lower_bound(range.begin);
         options.upper_bound = range.end.map(Vec::from);
         let mut stored = Vec::new();
-        for pair in self.store.default_keyspace().iter_with(options)? {
+        for pair in self.store.default_keyspace().iter_with(&options)? {
             stored.push(pair?);
         }
         Ok(stored)

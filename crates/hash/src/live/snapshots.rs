@@ -182,7 +182,7 @@ impl Overflow {
     pub(crate) fn saved_since(&self, bucket: u64, snapshot: u64) -> Result<Option<Vec<u8>>> {
         let range = situ_engine::ReadOptions::default().range(key_of(bucket, snapshot), key_of(bucket + 1, 0));
         let Some(saved) = self.saved() else { return Ok(None) };
-        let first = saved.iter_with(range)?.next();
+        let first = saved.iter_with(&range)?.next();
         first.map(|pair| pair.map(|(_, value)| value.to_vec()).map_err(Error::from)).transpose()
     }
 

@@ -163,7 +163,7 @@ fn a_purge_leads_out_of_a_full_disk() {
         let mut mark = HashBatch::new();
         mark.put("mark", "1").unwrap();
         mark.set_uses_reserve();
-        world.store.write(mark, Durability::Synced).unwrap();
+        world.store.write_with(mark, Durability::Synced).unwrap();
         world.model.clear();
         world.model.insert(b"mark".to_vec(), b"1".to_vec());
         world.store.remove_dead(Arc::new(|key: &[u8], _: &[u8]| key != b"mark"), then);

@@ -81,7 +81,7 @@ fn random_writes_read_like_a_map() {
                     assert_eq!(contents(&store, &shape), map);
                     for _ in 0..120 {
                         let step = draw(&mut rng, &shape);
-                        store.write(batch_of(&step), Durability::Buffered).unwrap();
+                        store.write(batch_of(&step)).unwrap();
                         apply(&mut map, &step);
                         let (key, _) = &step[0];
                         assert_eq!(store.get(key).unwrap(), map.get(key).cloned());
@@ -336,7 +336,7 @@ fn a_snapshot_stays_as_it_is_while_buckets_change_split_and_merge() {
             let mut snapshots = Vec::new();
             for step in 0..180 {
                 let changes = draw(&mut rng, &shapes[step / 60]);
-                store.write(batch_of(&changes), Durability::Buffered).unwrap();
+                store.write(batch_of(&changes)).unwrap();
                 apply(&mut map, &changes);
                 if rng.chance(0.05) {
                     snapshots.push((store.snapshot().unwrap(), map.clone()));
@@ -445,7 +445,7 @@ fn asynchronous_reads_and_writes_are_answered() {
                 let mut batch = HashBatch::new();
                 batch.put(number.to_le_bytes(), vec![number as u8; 50]).unwrap();
                 let durability = if number % 10 == 0 { Durability::Synced } else { Durability::Buffered };
-                store.write_async(batch, durability).unwrap()
+                store.write_with_async(batch, durability)
             })
             .collect();
         writes.into_iter().for_each(|write| situ_sim::wait(env, write).unwrap());
@@ -894,7 +894,7 @@ fn large_values_that_are_replaced_before_they_are_applied_take_no_room() {
         (0..20_u8).for_each(|round| batch.put("a", vec![round; 5000]).unwrap());
         batch.put("gone", vec![1; 5000]).unwrap();
         batch.delete("gone").unwrap();
-        store.write(batch, Durability::Buffered).unwrap();
+        store.write(batch).unwrap();
         store.checkpoint().unwrap();
         assert_eq!(store.get("a").unwrap().unwrap(), vec![19; 5000]);
         let properties = store.properties();

@@ -158,7 +158,7 @@ impl Done {
 impl Told {
     /// Writes one step; false if the store refused it.
     pub(crate) fn write(&mut self, store: &HashStore, step: Step, durability: Durability) -> bool {
-        let written = store.write(batch_of(&step), durability).is_ok();
+        let written = store.write_with(batch_of(&step), durability).is_ok();
         self.steps.push(step);
         if written {
             self.acknowledged = self.steps.len();

@@ -68,7 +68,7 @@ impl World {
     fn write(&mut self, shape: Shape) -> crate::Result<()> {
         let step = draw(&mut self.rng, &shape);
         let durability = if self.rng.chance(0.1) { Durability::Synced } else { Durability::Buffered };
-        self.store.write(batch_of(&step), durability)?;
+        self.store.write_with(batch_of(&step), durability)?;
         apply(&mut self.map, &step);
         Ok(())
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use situ::base::lock;
+use situ_base::lock;
 
 use crate::admin::access::AccessTable;
 use crate::admin::watch::push_uri;

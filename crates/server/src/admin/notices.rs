@@ -5,7 +5,7 @@
 
 use crate::engine::cache::OnTrouble;
 use crate::protocol::foreign::Protocol;
-use situ::base::lock;
+use situ_base::lock;
 use std::net::SocketAddr;
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};

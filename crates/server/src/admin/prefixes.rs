@@ -6,7 +6,7 @@
 //!
 //! **Bounded.** [`PREFIXES_MAX`] prefixes; those that come later are not counted until `stats reset`.
 
-use situ::base::lock;
+use situ_base::lock;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Mutex;

@@ -3,7 +3,7 @@
 //! `stats` has every name of memcached 1.6.18. Situ has no slabs and no LRU, and a store evicts nothing: what they
 //! would count never happens and is 0. `stats slabs` and `stats items` show one class that holds everything.
 
-use situ::base::lock;
+use situ_base::lock;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

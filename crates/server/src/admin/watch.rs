@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use situ::base::lock;
+use situ_base::lock;
 
 use crate::protocol::interests::{CONNECTIONS, EVICTIONS, FETCHERS, MUTATIONS};
 use crate::protocol::parse::StoreMode;

@@ -24,7 +24,7 @@
 use std::borrow::Cow;
 use std::ops::Deref;
 
-use situ::base::StoreClock;
+use situ_base::StoreClock;
 
 /// Bytes in front of the data of a stored item whose cas id is the server's.
 pub const HEADER_BYTES: usize = 22;

@@ -10,8 +10,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use situ::base::lock;
 use situ::cache::OwnerMemory;
+use situ_base::lock;
 
 use crate::engine::cache::Reserved;
 

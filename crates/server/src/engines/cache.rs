@@ -34,8 +34,8 @@ use crate::engine::{
 use memory::{NewRecord, OpenCache};
 use reader::{CacheReader, teller};
 use records::{Recorder, no_thread};
-use situ::base::{ClockKeeper, ClockRecord, Env, StoreClock, lock};
 use situ::cache::{Cache, Evicted, Flash, FlashProperties, KEY_BYTES_MAX, Lookup, Options, Properties, Start};
+use situ_base::{ClockKeeper, ClockRecord, Env, StoreClock, lock};
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};

@@ -13,9 +13,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use situ::base::lock;
 use situ::hash::HashWrite;
 use situ::{ReadFuture, WriteFuture};
+use situ_base::lock;
 
 use crate::engine::{Admission, EngineError, OnTaken};
 

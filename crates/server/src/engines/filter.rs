@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use situ::{CompactionFilter, DeadBefore, Decision, Error, FilterContext, Lifetime, Options, Store, StoreBuilder};
 
-use situ::base::StoreClock;
+use situ_base::StoreClock;
 
 use crate::engine::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::engine::item::{ExpiryRule, HEADER_BYTES_MAX, Header};
@@ -149,12 +149,12 @@ pub fn open_unserved_by(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use situ::base::Clock;
-    use situ::storage::{DirectoryVolume, FileName, Volume, Writer};
+    use situ_base::Clock;
     use situ_compaction::{
         Encoder, FrozenFilter, KeyRange, KeySpan, MergeRules, OutputRules, TableInput, TablePlace, Task, TaskHost,
     };
     use situ_sim::SetClock;
+    use situ_storage::{DirectoryVolume, FileName, Volume, Writer};
     use situ_table::{BlockCache, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 
     fn clock() -> (Arc<SetClock>, Arc<StoreClock>) {
@@ -209,11 +209,11 @@ mod tests {
     }
 
     impl TaskHost for Host {
-        fn reserve(&self, _level: u32) -> situ::storage::Result<TablePlace> {
+        fn reserve(&self, _level: u32) -> situ_storage::Result<TablePlace> {
             Ok(TablePlace { volume: 0, number: self.next.fetch_add(1, Ordering::Relaxed) })
         }
 
-        fn create(&self, _level: u32, place: TablePlace) -> situ::storage::Result<(TablePlace, Box<dyn Writer>)> {
+        fn create(&self, _level: u32, place: TablePlace) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)> {
             (self.meanwhile)();
             Ok((place, self.volume.create(FileName::Table(place.number), 0)?))
         }

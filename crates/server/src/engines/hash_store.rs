@@ -24,9 +24,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use situ::Durability;
-use situ::base::{StoreClock, lock};
-use situ::hash::record::VALUE_BYTES_MAX;
+use situ::hash::VALUE_BYTES_MAX;
 use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder, SpaceProperties};
+use situ_base::{StoreClock, lock};
 
 use crate::engine::cache::NoCache;
 use crate::engine::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
@@ -114,13 +114,7 @@ impl HashEngine {
         on_taken: Option<&OnTaken>,
         done: Done,
     ) -> Admission {
-        match self.store.write_async(batch, durability) {
-            Ok(future) => Completion::follow(future, on_taken, done),
-            Err(error) => {
-                done(Err(EngineError::new(error)));
-                Admission::Taken
-            }
-        }
+        Completion::follow(self.store.write_with_async(batch, durability), on_taken, done)
     }
 }
 

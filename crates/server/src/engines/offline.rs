@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
-use situ::base::{ClockRecord, StoreClock};
 use situ::{Error, Keyspace, KeyspaceOptions, Store, WriteBatch};
+use situ_base::{ClockRecord, StoreClock};
 
 use crate::engine::durable::{CLOCK_KEY, FLUSH_KEY, LIMIT_KEY, decode_words};
 use crate::engine::item::{ExpiryRule, Header};

@@ -25,12 +25,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use situ::base::{ClockKeeper, ClockRecord, StoreClock};
 use situ::offload::Offload;
 use situ::{
     AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, LatencySummary, Options, PlacementProperties,
     ReadOptions, SpaceProperties, Store, StoreBuilder, StoreProperties, Value,
 };
+use situ_base::{ClockKeeper, ClockRecord, StoreClock};
 
 use crate::engine::cache::NoCache;
 use crate::engine::compactions::{Compactions, gather};
@@ -154,13 +154,7 @@ impl StoreEngine {
         on_taken: Option<&OnTaken>,
         done: Done,
     ) -> Admission {
-        match self.store.write_async(batch, durability) {
-            Ok(future) => Completion::follow(future, on_taken, done),
-            Err(error) => {
-                done(Err(EngineError::new(error)));
-                Admission::Taken
-            }
-        }
+        Completion::follow(self.store.write_with_async(batch, durability), on_taken, done)
     }
 
     fn gather(&self, batch: &WriteBatch) -> situ::Result<situ::WriteBatch> {
@@ -187,7 +181,7 @@ fn keep_clock(store: &Store, meta: &Keyspace, clock: &Arc<StoreClock>) -> situ::
 }
 
 fn is_empty(keyspace: &Keyspace) -> situ::Result<bool> {
-    let mut entries = keyspace.cursor(ReadOptions::default())?;
+    let mut entries = keyspace.cursor()?;
     entries.seek_to_first()?;
     Ok(entries.key().is_none())
 }
@@ -217,10 +211,7 @@ impl Engine for StoreEngine {
             AtOnce::OnDisk(read) => read,
         };
         if let Some(on_read) = later() {
-            match read.begin() {
-                Ok(future) => _ = Completion::follow(future, None, on_read),
-                Err(error) => on_read(Err(EngineError::new(error))),
-            }
+            Completion::follow(read.begin(), None, on_read);
         }
         Ok(Get::Later)
     }

@@ -1,7 +1,7 @@
 //! The state that all event loops of a server share.
 
 use crate::waiting::inbox::Inbox;
-use situ::base::{StoreClock, lock};
+use situ_base::{StoreClock, lock};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

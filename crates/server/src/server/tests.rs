@@ -9,7 +9,7 @@ use super::*;
 
 use crate::engine::WriteBatch;
 use crate::memory::MemoryEngine;
-use situ::base::Clock;
+use situ_base::Clock;
 
 fn start(engine: &Arc<MemoryEngine>) -> Server {
     let options =

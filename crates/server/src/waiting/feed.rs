@@ -12,7 +12,7 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use situ::base::lock;
+use situ_base::lock;
 
 use crate::waiting::inbox::{Inbox, Message};
 

@@ -35,7 +35,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use situ::base::lock;
+use situ_base::lock;
 
 use crate::engine::{EngineError, OnRead};
 use crate::waiting::inbox::{Inbox, Message};

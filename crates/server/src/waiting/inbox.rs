@@ -4,7 +4,7 @@
 //! then checks whether the loop has announced sleep: only then does it pay for the system call. A completion that
 //! arrives while the loop runs, which is every completion of a buffered write, costs a push.
 
-use situ::base::lock;
+use situ_base::lock;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,7 +5,7 @@
 //! nothing wrong. So a loop enters the room with a batch before it gives it, and leaves when the engine has taken it; a
 //! loop that finds no room keeps its batch, and gets a message when another loop has left.
 
-use situ::base::lock;
+use situ_base::lock;
 use std::sync::{Arc, Mutex};
 
 use crate::waiting::inbox::{Inbox, Message};

@@ -16,7 +16,7 @@
 //! **Rejected.** A wait list per key: exact, but a map operation per write; with far more stripes than outstanding
 //! writes, sharing a stripe by accident is rare and only costs a short wait.
 
-use situ::base::lock;
+use situ_base::lock;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};

@@ -5,7 +5,7 @@ use crate::durable::{Client, Durable, fetch, run_memccapable, serve_over};
 use crate::skipped::skipped;
 use situ::Durability;
 use situ::cache::{Cache, Flash, Meta, Options, Start};
-use situ::device::{Backend, OpenOptions};
+use situ_device::{Backend, OpenOptions};
 use situ_server::{CacheEngine, CacheExtras, Server, ServerOptions};
 use std::path::Path;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub(crate) fn made_on_flash(directory: &Path) -> CacheEngine {
 fn made_on_flash_with(directory: &Path, options: OpenOptions) -> CacheEngine {
     let path = directory.join("flash");
     std::fs::File::create(&path).unwrap().set_len(256 << 20).unwrap();
-    let device = situ::device::open(&path, options).unwrap();
-    let flash = Flash { device, env: situ::base::Env::system(), files: Some(path) };
+    let device = situ_device::open(&path, options).unwrap();
+    let flash = Flash { device, env: situ_base::Env::system(), files: Some(path) };
     let (engine, start) = CacheEngine::with_flash(&Options::of_memory(28 << 20), flash, Box::new(|_| ())).unwrap();
     assert_eq!(start, Start::Empty);
     engine
@@ -116,7 +116,7 @@ fn answers_are_memcacheds_over_a_cache_on_flash_that_loops_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("probe");
     std::fs::write(&path, [0; 1 << 20]).unwrap();
-    if situ::device::open(&path, options).is_err() {
+    if situ_device::open(&path, options).is_err() {
         return skipped("the system gives no io_uring");
     }
     let engine = made_on_flash_with(directory.path(), options);

@@ -8,8 +8,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use situ::base::StoreClock;
 use situ::{Durability, Options, Store, WriteBatch};
+use situ_base::StoreClock;
 use situ_server::{
     Engine, ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine, open_unserved, stored_clock,
     stored_rule,
@@ -96,7 +96,7 @@ impl Client {
 
 fn keys(keyspace: &situ::Keyspace) -> Vec<String> {
     let mut keys = Vec::new();
-    let mut iterator = keyspace.cursor(Default::default()).unwrap();
+    let mut iterator = keyspace.cursor().unwrap();
     iterator.seek_to_first().unwrap();
     while let Some(key) = iterator.key() {
         keys.push(String::from_utf8(key.to_vec()).unwrap());

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use situ::base::Env;
 use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
 use situ::{Durability, Store};
+use situ_base::Env;
 use situ_server::{Engine, HashEngine, HashItemWriter, Health, holds_entries, is_reserved, reserved, stored_hash_rule};
 use situ_sim::{Compression, FaultPlan, Rng, SetClock, SimDevice, SimVolume};
 
@@ -215,7 +215,7 @@ fn flushes_outlive_a_restart_and_reach_what_was_loaded_offline() {
     assert!(writer.put(&mut batch, b"plain", b"value").unwrap_err().contains("not a memcached item"));
     assert!(writer.put(&mut batch, &[b'k'; 251], &item(1, b"x")).unwrap_err().contains("at most 250 bytes"));
     writer.seal(&mut batch).unwrap();
-    store.write(batch, Durability::Synced.into()).unwrap();
+    store.write_with(batch, Durability::Synced.into()).unwrap();
     store.close().unwrap();
 
     let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use situ::base::Env;
 use situ::hash::{HashOptions, HashStoreBuilder};
 use situ::{Durability, Options};
+use situ_base::Env;
 use situ_server::{Engine, HashEngine, Server, StoreEngine};
 use situ_sim::{Compression, FaultPlan, SimDevice, SimVolume};
 

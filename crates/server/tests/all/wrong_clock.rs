@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use situ::base::{Clock, Env};
 use situ::cache::{Flash, Options as CacheOptions};
-use situ::device::OpenOptions;
 use situ::hash::{HashOptions, HashStoreBuilder};
 use situ::{Options, StoreBuilder, WriteBatch};
+use situ_base::{Clock, Env};
+use situ_device::OpenOptions;
 use situ_server::{
     CacheEngine, Engine, HashEngine, ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine,
     item_in_unix_time, open_unserved_by, stored_clock, stored_rule,
@@ -78,7 +78,7 @@ impl Lasting for CacheEngine {
         if !path.exists() {
             fs::File::create(&path).unwrap().set_len(64 << 20).unwrap();
         }
-        let device = situ::device::open(&path, OpenOptions::default()).unwrap();
+        let device = situ_device::open(&path, OpenOptions::default()).unwrap();
         let flash = Flash { device, env, files: Some(path) };
         CacheEngine::with_flash(&CacheOptions::of_memory(28 << 20), flash, Box::new(|_| ())).unwrap().0
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, RwLock, mpsc};
 use std::time::Duration;
 
-use situ::base::StoreClock;
+use situ_base::StoreClock;
 use situ_server::{
     Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, NoCache, OnRead, OnTaken, WriteBatch,
 };

@@ -62,7 +62,7 @@ fn a_first_program_compiles_and_does_what_it_says() -> Result<(), Box<dyn std::e
     })?;
     assert_eq!(visits, 1);
     // Errors of one's own, of any type that errors of the store can become.
-    let refused = store.transact_with(TransactionOptions::default(), |tx| {
+    let refused = store.transact_with(&TransactionOptions::default(), |tx| {
         tx.delete_in(&people, "ada")?;
         let born: u32 = std::str::from_utf8(&tx.get("ada")?.unwrap())?.parse()?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(born)
@@ -77,7 +77,7 @@ fn a_first_program_compiles_and_does_what_it_says() -> Result<(), Box<dyn std::e
     logs.put(1u32.to_be_bytes(), "started")?;
     let snapshot = store.snapshot()?;
     logs.delete(1u32.to_be_bytes())?;
-    assert_eq!(logs.iter_with(ReadOptions::default().at(&snapshot))?.count(), 1);
+    assert_eq!(logs.iter_with(&ReadOptions::default().at(&snapshot))?.count(), 1);
     let _ = (ScanOptions::default().entries_max(10), SizeOptions::default().include_memtables(true));
     assert!(matches!(store.existing_keyspace("typo"), Err(Error::NoSuchKeyspace { .. })));
     Ok(store.close()?)

@@ -14,9 +14,14 @@ use crate::read::cursor::Cursor;
 use crate::read::future::ReadFuture;
 use crate::read::options::ReadOptions;
 
-/// Methods of [`Store`] that call the [`Keyspace`]'s method of the same name.
+/// Methods of [`Store`] that call the [`Keyspace`]'s method of the same name: those that return a result, then those
+/// that return a future.
 macro_rules! on_the_default_keyspace {
-    ($(fn $name:ident(&self $(, $argument:ident: $type:ty)*) -> $output:ty;)*) => {
+    (
+        $(fn $name:ident(&self $(, $argument:ident: $type:ty)*) -> $output:ty;)*
+        futures:
+        $(fn $begin:ident(&self $(, $given:ident: $kind:ty)*) -> $future:ty;)*
+    ) => {
         impl Store {
             $(
                 #[doc = concat!("[`Keyspace::", stringify!($name), "`] of the keyspace `default`.")]
@@ -27,36 +32,37 @@ macro_rules! on_the_default_keyspace {
                     self.default_keyspace().$name($($argument),*)
                 }
             )*
+            $(
+                #[doc = concat!("[`Keyspace::", stringify!($begin), "`] of the keyspace `default`.")]
+                pub fn $begin(&self $(, $given: $kind)*) -> $future {
+                    self.default_keyspace().$begin($($given),*)
+                }
+            )*
         }
 
         #[cfg(test)]
-        const NAMES: &[&str] = &[$(stringify!($name)),*];
+        const NAMES: &[&str] = &[$(stringify!($name),)* $(stringify!($begin)),*];
     };
 }
 
 on_the_default_keyspace! {
     fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> ();
     fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> ();
-    fn put_async(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> WriteFuture;
     fn delete(&self, key: impl AsRef<[u8]>) -> ();
     fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> ();
-    fn delete_async(&self, key: impl AsRef<[u8]>, durability: Durability) -> WriteFuture;
     fn delete_range(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> ();
     fn delete_range_with(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>, durability: Durability) -> ();
-    fn delete_range_async(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>, durability: Durability) -> WriteFuture;
     fn get(&self, key: impl AsRef<[u8]>) -> Option<Value>;
     fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Option<Value>;
-    fn get_async(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> ReadFuture;
     fn contains(&self, key: impl AsRef<[u8]>) -> bool;
     fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Vec<Option<Value>>;
     fn multi_get_with(&self, keys: &[impl AsRef<[u8]>], options: &ReadOptions) -> Vec<Option<Value>>;
-    fn multi_get_async(&self, keys: &[impl AsRef<[u8]>], options: &ReadOptions) -> ReadFuture<Vec<Option<Value>>>;
     fn iter(&self) -> Iter;
-    fn iter_with(&self, options: ReadOptions) -> Iter;
+    fn iter_with(&self, options: &ReadOptions) -> Iter;
     fn range(&self, range: impl KeyRange) -> Iter;
-    fn range_with(&self, range: impl KeyRange, options: ReadOptions) -> Iter;
+    fn range_with(&self, range: impl KeyRange, options: &ReadOptions) -> Iter;
     fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter;
-    fn prefix_with(&self, prefix: impl AsRef<[u8]>, options: ReadOptions) -> Iter;
+    fn prefix_with(&self, prefix: impl AsRef<[u8]>, options: &ReadOptions) -> Iter;
     fn first(&self) -> Option<(Key, Value)>;
     fn last(&self) -> Option<(Key, Value)>;
     fn is_empty(&self) -> bool;
@@ -66,11 +72,24 @@ on_the_default_keyspace! {
     fn pop_last(&self) -> Option<(Key, Value)>;
     fn pop_first_with(&self, range: impl KeyRange, durability: Durability) -> Option<(Key, Value)>;
     fn pop_last_with(&self, range: impl KeyRange, durability: Durability) -> Option<(Key, Value)>;
-    fn cursor(&self, options: ReadOptions) -> Cursor;
-    fn scan_async(&self, options: &ScanOptions) -> ReadFuture<ScanPage>;
+    fn cursor(&self) -> Cursor;
+    fn cursor_with(&self, options: &ReadOptions) -> Cursor;
     fn compact(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> ();
     fn approximate_bytes(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> u64;
     fn approximate_bytes_with(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>, options: &SizeOptions) -> u64;
+
+    futures:
+    fn put_async(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> WriteFuture;
+    fn put_with_async(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> WriteFuture;
+    fn delete_async(&self, key: impl AsRef<[u8]>) -> WriteFuture;
+    fn delete_with_async(&self, key: impl AsRef<[u8]>, durability: Durability) -> WriteFuture;
+    fn delete_range_async(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> WriteFuture;
+    fn delete_range_with_async(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>, durability: Durability) -> WriteFuture;
+    fn get_async(&self, key: impl AsRef<[u8]>) -> ReadFuture;
+    fn get_with_async(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> ReadFuture;
+    fn multi_get_async(&self, keys: &[impl AsRef<[u8]>]) -> ReadFuture<Vec<Option<Value>>>;
+    fn multi_get_with_async(&self, keys: &[impl AsRef<[u8]>], options: &ReadOptions) -> ReadFuture<Vec<Option<Value>>>;
+    fn scan_async(&self, options: &ScanOptions) -> ReadFuture<ScanPage>;
 }
 
 impl Store {

@@ -37,9 +37,9 @@ enum Shown {
 /// # let directory = tempfile::tempdir().unwrap();
 /// # let store = situ::Store::open(directory.path())?;
 /// store.put("apple", "red")?;
-/// let mut transaction = store.begin(Default::default())?;
+/// let mut transaction = store.begin()?;
 /// transaction.put("banana", "yellow")?;
-/// let mut cursor = transaction.cursor(Default::default())?;
+/// let mut cursor = transaction.cursor()?;
 /// cursor.seek_to_last()?;
 /// assert_eq!(cursor.key(), Some(&b"banana"[..]));
 /// cursor.prev()?;

@@ -2,12 +2,12 @@
 
 use super::Transaction;
 use super::held::Pending;
-use crate::Result;
 use crate::api::keyspace::Keyspace;
 use crate::base::value::Value;
 use crate::pipeline::Memory;
 use crate::pipeline::future::WriteFuture;
 use crate::read::future::ReadFuture;
+use crate::{Error, Result};
 use situ_pipeline::Admission;
 use situ_table::SequenceNumber;
 use std::fmt;
@@ -26,6 +26,7 @@ enum Stage {
     Checking(ReadFuture<CommitState>),
     Writing(WriteFuture),
     Done(SequenceNumber),
+    Refused(Error),
 }
 
 /// The state of a commit after its check.
@@ -47,6 +48,10 @@ impl CommitFuture {
 
     pub(super) fn done(number: SequenceNumber) -> CommitFuture {
         CommitFuture { stage: Stage::Done(number) }
+    }
+
+    pub(super) fn refused(error: Error) -> CommitFuture {
+        CommitFuture { stage: Stage::Refused(error) }
     }
 }
 
@@ -70,6 +75,7 @@ impl Future for CommitFuture {
                     return Poll::Ready(outcome.map(|()| request.last()));
                 }
                 Stage::Done(number) => return Poll::Ready(Ok(*number)),
+                Stage::Refused(error) => return Poll::Ready(Err(error.clone())),
             }
         }
     }
@@ -81,6 +87,7 @@ impl fmt::Debug for CommitFuture {
             Stage::Checking(_) => f.write_str("CommitFuture(checking)"),
             Stage::Writing(writing) => write!(f, "CommitFuture({writing:?})"),
             Stage::Done(number) => write!(f, "CommitFuture(done: {number})"),
+            Stage::Refused(error) => write!(f, "CommitFuture(refused: {error})"),
         }
     }
 }
@@ -89,12 +96,12 @@ impl fmt::Debug for CommitFuture {
 #[must_use = "without being awaited the key may not be locked"]
 pub struct LockFuture<'t> {
     transaction: &'t mut Transaction,
-    /// None if nothing is left to wait for.
-    pending: Option<Pending>,
+    /// None if nothing is left to wait for. An error if the lock was refused at once.
+    pending: Result<Option<Pending>>,
 }
 
 impl<'t> LockFuture<'t> {
-    pub(super) fn new(transaction: &'t mut Transaction, pending: Option<Pending>) -> LockFuture<'t> {
+    pub(super) fn new(transaction: &'t mut Transaction, pending: Result<Option<Pending>>) -> LockFuture<'t> {
         LockFuture { transaction, pending }
     }
 }
@@ -103,10 +110,14 @@ impl Future for LockFuture<'_> {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let Some(pending) = &mut self.pending else { return Poll::Ready(Ok(())) };
+        let pending = match &mut self.pending {
+            Ok(Some(pending)) => pending,
+            Ok(None) => return Poll::Ready(Ok(())),
+            Err(error) => return Poll::Ready(Err(error.clone())),
+        };
         let outcome = ready!(pending.poll(context));
         let (row, mode, held) = (pending.wanted.row.clone(), pending.wanted.mode, pending.wanted.holds);
-        self.pending = None;
+        self.pending = Ok(None);
         let outcome = outcome.and_then(|()| self.transaction.protected(row, mode, held, false));
         Poll::Ready(self.transaction.noted(outcome))
     }
@@ -114,7 +125,7 @@ impl Future for LockFuture<'_> {
 
 impl fmt::Debug for LockFuture<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LockFuture(waits: {})", self.pending.is_some())
+        write!(f, "LockFuture(waits: {})", matches!(self.pending, Ok(Some(_))))
     }
 }
 
@@ -143,7 +154,7 @@ impl Future for ForUpdateFuture<'_> {
             Some(read) => read,
             None => {
                 ready!(Pin::new(&mut this.lock).poll(context))?;
-                this.read.insert(this.lock.transaction.get_in_async(&this.keyspace, &this.key)?)
+                this.read.insert(this.lock.transaction.get_in_async(&this.keyspace, &this.key))
             }
         };
         Pin::new(read).poll(context)

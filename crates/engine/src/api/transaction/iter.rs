@@ -39,7 +39,7 @@ impl Source for OwnMoment {
 /// # let directory = tempfile::tempdir().unwrap();
 /// # let store = situ::Store::open(directory.path())?;
 /// store.put("apple", "red")?;
-/// let mut transaction = store.begin(Default::default())?;
+/// let mut transaction = store.begin()?;
 /// transaction.put("banana", "yellow")?;
 /// for pair in transaction.range("a"..)? {
 ///     let (fruit, _) = pair?;
@@ -76,31 +76,48 @@ impl fmt::Debug for TransactionIter {
 }
 
 impl Transaction {
-    /// Returns the transaction's view of a keyspace. It reads as of the options' snapshot, or, without one, as
+    /// Returns the transaction's view of a keyspace. It reads as of the options' moment, or, without one, as
     /// [`get`](Transaction::get) does now.
     fn own_moment(&self, keyspace: &Keyspace, mut options: ReadOptions) -> Result<OwnMoment> {
         self.noted(self.check_keyspace(keyspace))?;
-        if options.snapshot.is_none() {
-            options.snapshot = self.snapshot().cloned();
+        if let (None, Some(snapshot)) = (&options.point, self.snapshot()) {
+            options = options.at(snapshot);
         }
         Ok(OwnMoment { store: Moment::of(keyspace, options)?, own: self.writes.of(keyspace.id()) })
     }
 
-    /// Returns a cursor over the keyspace `default` and the transaction's own writes to it so far. It reads as of the
-    /// options' snapshot, or, without one, as [`get`](Transaction::get) does now.
+    /// Returns a cursor over the keyspace `default` and the transaction's own writes to it so far. It reads as
+    /// [`get`](Transaction::get) does now.
     ///
     /// # Errors
     /// As [`Keyspace::cursor`].
-    pub fn cursor(&self, options: ReadOptions) -> Result<TransactionCursor> {
-        self.cursor_in(&self.default, options)
+    pub fn cursor(&self) -> Result<TransactionCursor> {
+        self.cursor_in(&self.default)
     }
 
     /// Returns a cursor over `keyspace`, as [`cursor`](Transaction::cursor).
     ///
     /// # Errors
     /// As [`Keyspace::cursor`]; [`Error::Invalid`](crate::Error::Invalid) if the keyspace is another store's.
-    pub fn cursor_in(&self, keyspace: &Keyspace, options: ReadOptions) -> Result<TransactionCursor> {
-        self.own_moment(keyspace, options)?.cursor()
+    pub fn cursor_in(&self, keyspace: &Keyspace) -> Result<TransactionCursor> {
+        self.own_moment(keyspace, ReadOptions::default())?.cursor()
+    }
+
+    /// Returns a cursor over the keyspace `default`, within the options' bounds. It reads as of the options' moment,
+    /// or, without one, as [`get`](Transaction::get) does now.
+    ///
+    /// # Errors
+    /// As [`Keyspace::cursor`].
+    pub fn cursor_with(&self, options: &ReadOptions) -> Result<TransactionCursor> {
+        self.cursor_in_with(&self.default, options)
+    }
+
+    /// Returns a cursor over `keyspace`, as [`cursor_with`](Transaction::cursor_with).
+    ///
+    /// # Errors
+    /// As [`cursor_in`](Transaction::cursor_in).
+    pub fn cursor_in_with(&self, keyspace: &Keyspace, options: &ReadOptions) -> Result<TransactionCursor> {
+        self.own_moment(keyspace, options.clone())?.cursor()
     }
 
     /// Returns all keys that the transaction sees of the keyspace `default`, with their values, in key order.

@@ -55,7 +55,7 @@ impl Store {
     /// # Errors
     /// The error of `body`; as [`begin`](Store::begin) and [`Transaction::commit`].
     pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        self.transact_with(TransactionOptions::default(), body)
+        self.transact_with(&TransactionOptions::default(), body)
     }
 
     /// Works like [`transact`](Store::transact), with options, and with any error type that an [`Error`] can become. If
@@ -80,7 +80,7 @@ impl Store {
     /// # fn main() -> situ::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// let store = Store::open(directory.path())?;
-    /// let outcome = store.transact_with(TransactionOptions::optimistic(), |transaction| {
+    /// let outcome = store.transact_with(&TransactionOptions::optimistic(), |transaction| {
     ///     transaction.put("attempt", "made")?;
     ///     if transaction.contains("money")? { Ok(()) } else { Err(Refused::NotEnough) }
     /// });
@@ -94,12 +94,12 @@ impl Store {
     /// As [`transact`](Store::transact).
     pub fn transact_with<T, E: From<Error>>(
         &self,
-        options: TransactionOptions,
+        options: &TransactionOptions,
         mut body: impl FnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<T, E> {
         let attempts_max = options.attempts_max.max(1);
         for attempt in 1.. {
-            let mut transaction = self.begin(options.clone())?;
+            let mut transaction = self.begin_with(options)?;
             let number = transaction.number();
             let error = match body(&mut transaction) {
                 Ok(value) => match transaction.commit() {

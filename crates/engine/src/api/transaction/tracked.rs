@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::pipeline::check::{CheckedRow, changed};
 use crate::rows::locks::LockMode;
 use crate::rows::locks::Row;
-use crate::versions::snapshot::Snapshot;
+use crate::versions::snapshot::ReadPoint;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(super) struct Tracked {
     count: usize,
     bytes: u64,
     /// At every `since` of a row, under read committed; ascending.
-    snapshots: Vec<Snapshot>,
+    snapshots: Vec<ReadPoint>,
     /// The number of snapshots above which rows are moved, if an earlier move was not possible.
     snapshots_max: usize,
     /// Rows added since there is a savepoint.
@@ -100,7 +100,7 @@ impl Tracked {
         keyspaces: &BTreeMap<u32, Keyspace>,
     ) -> Result<Result<u64, Row>> {
         let visible = core.versions.snapshots.visible();
-        if let Some(newest) = self.snapshots.last().map(Snapshot::sequence)
+        if let Some(newest) = self.snapshots.last().map(ReadPoint::sequence)
             && newest >= visible
         {
             return Ok(Ok(newest));
@@ -110,7 +110,7 @@ impl Tracked {
         {
             return Ok(Err(changed));
         }
-        let snapshot = Snapshot::take(&core.versions.snapshots);
+        let snapshot = ReadPoint::take(&core.versions.snapshots);
         let since = snapshot.sequence();
         self.snapshots.push(snapshot);
         Ok(Ok(since))
@@ -119,7 +119,7 @@ impl Tracked {
     /// Finds all rows unchanged, and needs one snapshot for them from then on. If it would have to read tables for that
     /// it leaves all as it is.
     fn move_to_present(&mut self, core: &Arc<Core>, keyspaces: &BTreeMap<u32, Keyspace>) -> Result<Option<Row>> {
-        let snapshot = Snapshot::take(&core.versions.snapshots);
+        let snapshot = ReadPoint::take(&core.versions.snapshots);
         let to = snapshot.sequence();
         for (id, rows) in &self.rows {
             let Some(keyspace) = keyspaces.get(id) else { continue };
@@ -142,7 +142,7 @@ impl Tracked {
     }
 
     /// Returns all rows in order, and the snapshots that have to be held until they are checked.
-    pub(super) fn into_rows(self) -> (Vec<CheckedRow>, Vec<Snapshot>) {
+    pub(super) fn into_rows(self) -> (Vec<CheckedRow>, Vec<ReadPoint>) {
         let rows = self.rows.into_iter().flat_map(|(keyspace, rows)| {
             rows.into_iter().map(move |(key, row)| CheckedRow { keyspace, key, since: row.since })
         });

@@ -3,7 +3,7 @@
 #![cfg(target_os = "linux")]
 
 use super::own_process::in_own_process;
-use situ_engine::{Cursor, Options, ReadOptions, Store};
+use situ_engine::{Cursor, Options, Store};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ fn replaced(directory: &Path) -> (Store, Cursor) {
         store.put(n.to_be_bytes(), [n as u8; 50]).unwrap();
     }
     store.flush().unwrap();
-    let mut iterator = store.cursor(ReadOptions::default()).unwrap();
+    let mut iterator = store.cursor().unwrap();
     iterator.seek_to_first().unwrap();
     store.default_keyspace().compact(None, None).unwrap();
     store.wait_idle().unwrap();

@@ -5,7 +5,7 @@
 use super::own_process::in_own_process;
 use crate::skipped;
 use situ_base::Env;
-use situ_engine::{Durability, Options, ReadOptions, StoreBuilder};
+use situ_engine::{Durability, Options, StoreBuilder};
 use situ_rawdisk::{FormatOptions, RawVolume};
 use std::fs;
 use std::path::Path;
@@ -76,10 +76,10 @@ fn idles(fast_disk: FastDisk) {
     }
     for n in 0..100u32 {
         store.default_keyspace().put_with(n.to_be_bytes(), [8; 50], Durability::Synced).unwrap();
-        drop(store.put_async(b"k", b"v", Durability::Synced).unwrap());
+        drop(store.put_with_async(b"k", b"v", Durability::Synced));
     }
     store.flush().unwrap();
-    drop(store.get_async(5u32.to_be_bytes(), &ReadOptions::default()).unwrap());
+    drop(store.get_async(5u32.to_be_bytes()));
     store.wait_idle().unwrap();
     // Long enough for the last sample of the disks, if there are two.
     std::thread::sleep(Duration::from_millis(2300));

@@ -52,7 +52,7 @@ fn trims_of_a_queue_take_linear_memory_and_time() {
                 let get = |number| store.default_keyspace().get_with(key(number), &options).unwrap();
                 assert_eq!(get(*trimmed).as_deref(), Some(&b"task"[..]));
                 assert!(get(trimmed - 1).is_none() && get(trimmed + 1).is_none());
-                let mut iterator = store.cursor(options.clone()).unwrap();
+                let mut iterator = store.cursor_with(&options).unwrap();
                 iterator.seek_to_first().unwrap();
                 assert_eq!(iterator.key(), Some(&key(*trimmed)[..]));
             }

@@ -6,9 +6,11 @@ pub mod prefix;
 pub mod raw;
 pub mod watched;
 
-use situ_engine::{Compression, Cursor, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot};
+use situ_engine::{Compression, Cursor, Error, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot, WriteFuture};
 use situ_sim::Rng;
 use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 /// Key and value of everything in a keyspace.
 pub type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -76,10 +78,26 @@ pub fn value(rng: &mut Rng) -> Vec<u8> {
     value
 }
 
+/// Returns the error of a write that the store has refused, if it has done so by now.
+pub fn taken(mut write: WriteFuture) -> Result<WriteFuture, Error> {
+    if write.has_begun() || !write.is_done() {
+        return Ok(write);
+    }
+    match Pin::new(&mut write).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Err(error)) => Err(error),
+        _ => Ok(write),
+    }
+}
+
+/// Returns the options of a read as of a snapshot, or of now.
+pub fn as_of(snapshot: Option<&Snapshot>) -> ReadOptions {
+    snapshot.map_or_else(ReadOptions::default, |snapshot| ReadOptions::default().at(snapshot))
+}
+
 /// Reads a whole keyspace forward.
 pub fn contents(keyspace: &Keyspace, snapshot: Option<&Snapshot>) -> Model {
-    let options = ReadOptions { snapshot: snapshot.cloned(), ..ReadOptions::default() };
-    let mut iterator = keyspace.cursor(options).unwrap();
+    let options = as_of(snapshot);
+    let mut iterator = keyspace.cursor_with(&options).unwrap();
     let mut found = Model::new();
     iterator.seek_to_first().unwrap();
     while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {
@@ -92,8 +110,8 @@ pub fn contents(keyspace: &Keyspace, snapshot: Option<&Snapshot>) -> Model {
 /// Compares everything that can be read of a keyspace with the model: point reads, a walk each way.
 pub fn compare(keyspace: &Keyspace, model: &Model, snapshot: Option<&Snapshot>, what: &str) {
     assert_eq!(contents(keyspace, snapshot), *model, "{what}: forward");
-    let options = ReadOptions { snapshot: snapshot.cloned(), ..ReadOptions::default() };
-    let mut iterator = keyspace.cursor(options.clone()).unwrap();
+    let options = as_of(snapshot);
+    let mut iterator = keyspace.cursor_with(&options).unwrap();
     iterator.seek_to_last().unwrap();
     for (key, value) in model.iter().rev() {
         assert_eq!(iterator.key(), Some(&key[..]), "{what}: backward");
@@ -113,7 +131,7 @@ pub fn compare(keyspace: &Keyspace, model: &Model, snapshot: Option<&Snapshot>, 
 
 /// Moves an iterator and a position in the model at random, side by side.
 pub fn wander(rng: &mut Rng, keyspace: &Keyspace, model: &Model, snapshot: Option<&Snapshot>, keys: u64, what: &str) {
-    let mut options = ReadOptions { snapshot: snapshot.cloned(), ..ReadOptions::default() };
+    let mut options = as_of(snapshot);
     let (lower, upper) = (key(rng, keys), key(rng, keys));
     if rng.chance(0.3) {
         options.lower_bound = Some(lower.clone());
@@ -130,7 +148,7 @@ pub fn wander(rng: &mut Rng, keyspace: &Keyspace, model: &Model, snapshot: Optio
     };
     let entries: Vec<(&Vec<u8>, &Vec<u8>)> = model.iter().filter(|(key, _)| inside(key)).collect();
     let mut at: Option<usize> = None;
-    let mut iterator = keyspace.cursor(options.clone()).unwrap();
+    let mut iterator = keyspace.cursor_with(&options).unwrap();
     for step in 0..30 {
         let target = key(rng, keys);
         let behind = entries.partition_point(|(key, _)| **key < target);

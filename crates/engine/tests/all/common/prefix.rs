@@ -120,8 +120,8 @@ fn run(
         let is_empty = batch.is_empty();
         if rng.chance(asynchronous) {
             let write = match one {
-                Some(one) => one.write_async(&keyspaces, durability)?,
-                None => store.write_async(batch, durability)?,
+                Some(one) => one.write_async(&keyspaces, durability),
+                None => store.write_with_async(batch, durability),
             };
             // An empty one waits for none before it.
             if !is_empty {
@@ -170,11 +170,11 @@ impl One {
         }
     }
 
-    fn write_async(&self, keyspaces: &[Keyspace; 2], durability: Durability) -> Result<WriteFuture, Error> {
+    fn write_async(&self, keyspaces: &[Keyspace; 2], durability: Durability) -> WriteFuture {
         match self {
-            One::Put { which, key, value } => keyspaces[*which].put_async(key, value, durability),
-            One::Delete { which, key } => keyspaces[*which].delete_async(key, durability),
-            One::DeleteRange { which, begin, end } => keyspaces[*which].delete_range_async(begin, end, durability),
+            One::Put { which, key, value } => keyspaces[*which].put_with_async(key, value, durability),
+            One::Delete { which, key } => keyspaces[*which].delete_with_async(key, durability),
+            One::DeleteRange { which, begin, end } => keyspaces[*which].delete_range_with_async(begin, end, durability),
         }
     }
 }

@@ -5,8 +5,8 @@ use super::{
     StagesFigures, UnitFigures,
 };
 use situ::Store;
-use situ::compaction::{Priority, RunMode, Stage, Stages};
 use situ::offload::{DecisionRecord, DecisionReport, Held, Load, Scheduler, TaskRecord, UnitReport};
+use situ_compaction::{Priority, RunMode, Stage, Stages};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -1,9 +1,9 @@
 use super::gather::{attempt, bounded, decision, units};
 use super::*;
-use situ::compaction::{Priority, RunMode, Stage, Stages};
 use situ::offload::{
     DecisionRecord, DecisionReport, Held, Load, OutOfService, Ran, TaskClass, TaskOutcome, TaskRecord, Term, UnitReport,
 };
+use situ_compaction::{Priority, RunMode, Stage, Stages};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,7 +5,7 @@ use crate::engine::item::{HEADER_BYTES_MAX, Header};
 use crate::engine::{COPY_BYTES_MAX, EngineError};
 use crate::engines::allowance::Allowance;
 use situ::cache::{Item, Meta};
-use situ::device::{Buffer, PAGE_BYTES};
+use situ_device::{Buffer, PAGE_BYTES};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 

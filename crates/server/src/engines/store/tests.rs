@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use situ::base::Env;
+use situ_base::Env;
 use situ_sim::{FaultPlan, SimVolume};
 
 use super::*;

@@ -5,8 +5,8 @@
 
 use crate::engine::{Metric, MetricKind};
 use situ::Store;
-use situ::compaction::Stage;
 use situ::offload::{DecisionReport, Load, Scheduler, UnitReport};
+use situ_compaction::Stage;
 use std::collections::HashSet;
 use std::time::Duration;
 

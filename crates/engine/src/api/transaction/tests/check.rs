@@ -3,7 +3,7 @@
 
 use super::super::held::HeldLocks;
 use crate::api::store::{Store, StoreBuilder};
-use crate::api::transaction::{LockMode, TransactionOptions};
+use crate::api::transaction::LockMode;
 use crate::base::batch::WriteBatch;
 use crate::base::options::{Durability, Options};
 use crate::base::sync::lock;
@@ -136,20 +136,20 @@ fn writes_that_were_forgotten_are_looked_up() {
 fn writes_on_their_way_are_found() {
     for_each_seed(0, 20, |seed| {
         with_store(seed, |volume, store, core| {
-            type Change = fn(&Store) -> Result<WriteFuture>;
+            type Change = fn(&Store) -> WriteFuture;
             let changes: [(Change, &[u8]); 5] = [
-                (|store| store.put_async(b"b", b"value", Durability::Synced), b"b"),
-                (|store| store.delete_async(b"m", Durability::Synced), b"m"),
-                (|store| store.delete_range_async(b"c", b"n", Durability::Synced), b"m"),
-                (|store| store.delete_range_async(b"n", b"y", Durability::Synced), b""),
-                (|store| store.put_async(b"x", b"value", Durability::Synced), b""),
+                (|store| store.put_with_async(b"b", b"value", Durability::Synced), b"b"),
+                (|store| store.delete_with_async(b"m", Durability::Synced), b"m"),
+                (|store| store.delete_range_with_async(b"c", b"n", Durability::Synced), b"m"),
+                (|store| store.delete_range_with_async(b"n", b"y", Durability::Synced), b""),
+                (|store| store.put_with_async(b"x", b"value", Durability::Synced), b""),
             ];
             for (change, on) in changes {
                 let slow =
                     Rule::new(Fault::Delay(Duration::from_secs(5))).on(&[Operation::WritePages, Operation::Sync]);
                 volume.set_faults(FaultPlan::none().with(slow));
                 let commitment = begin_check(store, core);
-                let write = change(store).unwrap();
+                let write = change(store);
                 assert!(!write.is_done());
                 let outcome = end_check(core, &commitment);
                 assert_eq!(is_conflict(&outcome, on), !on.is_empty(), "{outcome:?}");
@@ -199,7 +199,7 @@ fn a_commit_that_others_outrun_takes_its_turn() {
     let store = StoreBuilder::new(Options::default()).env(env).open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
     store.put(b"row", b"before").unwrap();
-    let mut transaction = store.begin(TransactionOptions::pessimistic()).unwrap();
+    let mut transaction = store.begin().unwrap();
     transaction.get_for_update_in(keyspace, b"row", LockMode::Exclusive).unwrap();
     transaction.put_in(keyspace, b"row", b"after").unwrap();
     *lock(&executor.store) = Some(store.clone());

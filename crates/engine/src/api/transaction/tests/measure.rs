@@ -34,24 +34,24 @@ fn transaction_costs() {
     let keyspace = store.default_keyspace();
     let value = [7; 100];
     measure("a put outside of transactions", &store, |n| keyspace.put(key(n), value).unwrap());
-    measure("a transaction begun and dropped", &store, |_| drop(store.begin(TransactionOptions::default()).unwrap()));
+    measure("a transaction begun and dropped", &store, |_| drop(store.begin().unwrap()));
     for (kind, options) in
         [("optimistic", TransactionOptions::optimistic()), ("pessimistic", TransactionOptions::pessimistic())]
     {
         for (isolation, options) in [("snapshot", options.clone()), ("read committed", options.read_committed())] {
             measure(&format!("one put, {kind}, {isolation}"), &store, |n| {
-                let mut transaction = store.begin(options.clone()).unwrap();
+                let mut transaction = store.begin_with(&options).unwrap();
                 transaction.put_in(keyspace, key(n), value).unwrap();
                 transaction.commit().unwrap();
             });
             measure(&format!("read for update and put, {kind}, {isolation}"), &store, |n| {
-                let mut transaction = store.begin(options.clone()).unwrap();
+                let mut transaction = store.begin_with(&options).unwrap();
                 transaction.get_for_update_in(keyspace, key(n), LockMode::Exclusive).unwrap();
                 transaction.put_in(keyspace, key(n), value).unwrap();
                 transaction.commit().unwrap();
             });
             measure(&format!("one put beside another write, {kind}, {isolation}"), &store, |n| {
-                let mut transaction = store.begin(options.clone()).unwrap();
+                let mut transaction = store.begin_with(&options).unwrap();
                 transaction.put_in(keyspace, key(n), value).unwrap();
                 keyspace.put(b"another", b"").unwrap();
                 transaction.commit().unwrap();

@@ -85,10 +85,10 @@ impl Actor<'_> {
         let mode = if self.rng.chance(0.5) { LockMode::Shared } else { LockMode::Exclusive };
         match self.rng.below(20) {
             0..5 => read(self.transaction.get_in(keyspace, key_bytes(key))?, false),
-            5 => read(wait(&self.run.env, self.transaction.get_in_async(keyspace, key_bytes(key))?)?, false),
+            5 => read(wait(&self.run.env, self.transaction.get_in_async(keyspace, key_bytes(key)))?, false),
             6..9 => read(self.transaction.get_for_update_in(keyspace, key_bytes(key), mode)?, true),
             9..11 => {
-                let future = self.transaction.get_for_update_in_async(keyspace, key_bytes(key), mode)?;
+                let future = self.transaction.get_for_update_in_async(keyspace, key_bytes(key), mode);
                 read(wait(&self.run.env, future)?, true);
             }
             11..16 => {
@@ -126,7 +126,7 @@ impl Actor<'_> {
         let from = self.run.tick();
         let mut found = BTreeMap::new();
         let options = ReadOptions::default().prefix(b"k");
-        let mut iterator = self.transaction.cursor_in(&self.run.keyspaces[which], options)?;
+        let mut iterator = self.transaction.cursor_in_with(&self.run.keyspaces[which], &options)?;
         let forward = self.rng.chance(0.5);
         if forward {
             iterator.seek_to_first()?
@@ -152,7 +152,7 @@ fn transact(run: &Run, rng: &mut Rng) {
     options.isolation = run.isolations[rng.index(run.isolations.len())];
     options.durability = Some(if rng.chance(0.3) { Durability::Synced } else { Durability::Buffered });
     let begun = run.tick();
-    let transaction = run.store.begin(options.clone()).unwrap();
+    let transaction = run.store.begin_with(&options).unwrap();
     let steps = 1 + rng.below(8);
     let mut actor = Actor { run, rng, transaction, steps: Vec::new(), savepoints: 0 };
     let mut outcome = Ok(());
@@ -173,7 +173,7 @@ fn transact(run: &Run, rng: &mut Rng) {
     let committed = match outcome {
         Ok(()) if rng.chance(0.9) => {
             let outcome = match rng.chance(0.4) {
-                true => transaction.commit_async().and_then(|future| wait(&run.env, future)),
+                true => wait(&run.env, transaction.commit_async()),
                 false => transaction.commit(),
             };
             match outcome {
