@@ -49,7 +49,9 @@ impl TaskHost for AttemptHost {
     fn reserve(&self, level: u32) -> Result<TablePlace> {
         self.check()?;
         let place = self.inner.reserve(level)?;
-        lock(&self.places).push(place);
+        let mut places = lock(&self.places);
+        assert!(!places.contains(&place), "{place:?} was given to two tables");
+        places.push(place);
         Ok(place)
     }
 

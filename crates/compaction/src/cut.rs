@@ -13,7 +13,7 @@
 //!
 //! **Cost**: reads the index blocks of the tables; at most a few thousand keys in memory.
 
-use crate::span::KeyRange;
+use crate::span::{KeyRange, are_all_of};
 use crate::task::Run;
 use situ_storage::Result;
 
@@ -184,7 +184,9 @@ fn cut_samples(samples: Vec<Sample>, shares: &[f64], min_bytes: u64) -> Vec<Cut>
         let upper = places.places.get(end - 1).map(|place| place.user_key.clone());
         Cut { share, range: KeyRange { lower: std::mem::replace(&mut lower, upper.clone()), upper }, bytes }
     };
-    stretches.into_iter().map(part).collect()
+    let parts: Vec<Cut> = stretches.into_iter().map(part).collect();
+    assert!(are_all_of(parts.iter().map(|part| &part.range), &KeyRange::all()), "{parts:?} are not all keys");
+    parts
 }
 
 /// Joins parts that are too small with the smaller one of their neighbours. The larger one of the two keeps its share.

@@ -157,6 +157,9 @@ impl DroppedSums {
 
     /// By segment ascending; the list by segment, then offset.
     pub(crate) fn finish(mut self) -> (Vec<DroppedValues>, Vec<ValueLocation>) {
+        let handles: u64 = self.segments.values().map(|sum| sum.handles).sum();
+        let listed = self.listed.len() as u64;
+        assert!(listed <= handles, "{listed} values are listed as dead, and {handles} were dropped");
         self.listed.sort_unstable();
         (self.segments.into_values().collect(), self.listed)
     }

@@ -139,6 +139,7 @@ impl Job {
     }
 
     fn finish(self) -> FinishedJob {
+        assert_eq!(self.running(), 0, "job {} finishes while tasks run", self.number);
         let outputs = self.tasks.into_iter().map(|task| match task {
             TaskState::Done(output) => Ok(output),
             _ => Err(TaskError::Cancelled),
@@ -149,6 +150,12 @@ impl Job {
 }
 
 impl State {
+    /// Asserts that each attempt that runs has its task.
+    fn check(&self) {
+        let tasks: usize = self.jobs.iter().map(Job::running).sum();
+        assert_eq!(self.running.len(), tasks, "attempts {:?} run", self.running);
+    }
+
     /// Takes the next task that may begin.
     fn begin_next(&mut self, threads: usize, processors: usize) -> Option<Attempt> {
         if self.is_closed || self.running.len() >= threads {
@@ -164,7 +171,10 @@ impl State {
         let mode = if are_left { RunMode::PIPELINED } else { RunMode::Linear };
         self.attempts += 1;
         self.running.push(self.attempts);
-        Some(Attempt { number: self.attempts, job: job.number, at, task, host, mode })
+        let job = job.number;
+        self.check();
+        assert!(self.running.len() <= threads, "attempts {:?} run on {threads} threads", self.running);
+        Some(Attempt { number: self.attempts, job, at, task, host, mode })
     }
 
     /// Notes what came of an attempt. Returns true if its job has finished.
@@ -175,7 +185,8 @@ impl State {
         let at =
             self.jobs.iter().position(|job| job.number == attempt.job).expect("a job stays until its tasks have ended");
         let job = &mut self.jobs[at];
-        job.tasks[attempt.at] = state;
+        let ended = std::mem::replace(&mut job.tasks[attempt.at], state);
+        assert!(matches!(ended, TaskState::Running(_)), "task {} of job {} did not run", attempt.at, job.number);
         if let Some(error) = failure {
             job.fail(error);
         }
@@ -184,6 +195,7 @@ impl State {
             let job = self.jobs.remove(at);
             self.finished.push_back(job.finish());
         }
+        self.check();
         has_ended
     }
 }

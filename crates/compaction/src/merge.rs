@@ -123,7 +123,21 @@ impl<S: Source> Merge<S> {
         if let Some(winner) = winners.get(1) {
             merge.nodes[0] = *winner;
         }
+        let mut at_nodes: Vec<usize> = merge.nodes.iter().map(|contender| contender.source).collect();
+        at_nodes.sort_unstable();
+        assert!(at_nodes.iter().copied().eq(0..count.max(1)), "each source is at one node: {at_nodes:?}");
+        merge.check_winner();
         merge
+    }
+
+    /// Asserts that no source beats the winner.
+    #[inline]
+    fn check_winner(&self) {
+        if cfg!(any(test, feature = "costly-checks")) {
+            let winner = self.nodes[0];
+            let loses = |source| source == winner.source || !self.beats(self.contender(source), winner);
+            assert!((0..self.sources.len()).all(loses), "source {} has not the smallest key", winner.source);
+        }
     }
 
     #[inline]
@@ -200,6 +214,7 @@ impl<S: Source> Merge<S> {
             node /= 2;
         }
         self.nodes[0] = winner;
+        self.check_winner();
         Ok(())
     }
 }

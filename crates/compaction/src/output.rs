@@ -27,6 +27,7 @@ use crate::meters::Meters;
 use crate::span::KeySpan;
 use crate::stream::{About, Sink};
 use crate::task::{Grandparent, MergeRules, OutputTable, TablePlace, TaskHost, TaskOutput, TaskStats};
+use situ_storage::Excerpt;
 use situ_table::range_del::FragmentedTombstones;
 use situ_table::{KeyKind, KeyRef, Lifetime, RawBlock, SequenceNumber, TableBuilder, TableSummary, Trailer, WarmBytes};
 use std::sync::Arc;
@@ -155,10 +156,14 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             span,
         };
         let tables: Vec<_> = written.into_iter().zip(self.ended).map(table).collect();
+        let mut entries = 0;
         for table in &tables {
+            entries += table.summary.properties.entries;
             stats.bytes_written += table.summary.bytes;
             stats.range_tombstones_out += table.summary.properties.range_deletions;
         }
+        // Nothing else looks before the log of a flush is given up.
+        assert_eq!(entries, stats.entries_out, "the tables have the entries that were kept");
         let (dropped_values, dropped_places) = self.dropped.map_or_else(Default::default, DroppedSums::finish);
         Ok(TaskOutput { tables, stats, dropped_values, dropped_places })
     }
@@ -285,6 +290,7 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
     }
 
     fn write_tombstones(&mut self, begin: &[u8], end: &[u8], sequences: &[SequenceNumber]) -> Result<()> {
+        assert!(begin < end, "a piece of a fragment from {} to {}", Excerpt(begin), Excerpt(end));
         let open = self.open()?;
         for sequence in sequences {
             open.builder.add_range_tombstone(begin, *sequence, end)?;
@@ -302,6 +308,7 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
 
     /// Ends the open table before `key`. All fragments that end at or before `key` have been written.
     fn cut_at(&mut self, key: &[u8], inputs: &dyn WarmReader) -> Result<()> {
+        assert!(self.cut.as_slice() < key, "a cut at {} behind one at {}", Excerpt(key), Excerpt(&self.cut));
         let tombstones = self.tombstones;
         if let Some(across) = tombstones.get(self.next_fragment).filter(|fragment| fragment.begin < key) {
             let begin = across.begin.max(&self.cut).to_vec();
@@ -325,6 +332,8 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         let span = entries.into_iter().chain(open.tombstones).reduce(KeySpan::union);
         // A table is opened only in order to write to it.
         let span = span.expect("a table has an entry or a range tombstone");
+        let ascends = self.ended.last().is_none_or(|before| before.end <= span.begin);
+        assert!(ascends, "table {span:?} overlaps the one before it, {:?}", self.ended.last());
         self.blocks.end(end)?;
         self.ended.push(span);
         Ok(())

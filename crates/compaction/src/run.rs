@@ -26,9 +26,9 @@ use crate::meters::Meters;
 use crate::mode::RunMode;
 use crate::output::{OnThisThread, Outputs};
 use crate::report::RunReport;
-use crate::span::{KeyRange, shared_prefix_bytes};
+use crate::span::{KeyRange, KeySpan, shared_prefix_bytes};
 use crate::stream::{Rules, drive};
-use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats};
+use crate::task::{MergeRules, Run, TableInput, Task, TaskHost, TaskOutput, TaskStats};
 use situ_base::Env;
 use situ_storage::Error;
 use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
@@ -176,6 +176,8 @@ struct Prepared {
 impl Prepared {
     /// Opens all inputs that reach into the task's range.
     fn new(task: &Task, host: &dyn TaskHost) -> Result<Prepared> {
+        let ascends = |run: &Run| run.is_sorted_by(|a, b| a.span.end <= b.span.begin);
+        assert!(task.inputs.iter().all(ascends), "the tables of a run overlap: {:?}", task.inputs);
         let mut tombstones = Vec::new();
         for input in task.tables().filter(|input| task.rules.range.overlaps(&input.span)) {
             let table = input.open()?;
@@ -192,6 +194,9 @@ impl Prepared {
         host: &dyn TaskHost,
     ) -> Prepared {
         assert!(rules.snapshots.is_sorted(), "the snapshots of a task ascend");
+        // A span that is missed would bring deleted data back.
+        let ascends = |spans: &Vec<KeySpan>| spans.is_sorted_by(|a, b| a.end <= b.begin);
+        assert!(rules.below.iter().all(ascends), "the spans of a level below are out of order");
         let (lower, upper) = (rules.range.lower.as_deref(), rules.range.upper.as_deref());
         let in_range: Vec<&RangeTombstone> = tombstones
             .iter()

@@ -82,6 +82,17 @@ impl KeyRange {
     }
 }
 
+/// Returns true if the ranges are not empty, follow each other without a gap, and are `whole` together.
+pub(crate) fn are_all_of<'a>(ranges: impl IntoIterator<Item = &'a KeyRange>, whole: &KeyRange) -> bool {
+    let ranges: Vec<&KeyRange> = ranges.into_iter().collect();
+    let ends = ranges.first().zip(ranges.last());
+    let is_empty =
+        |range: &&KeyRange| matches!((&range.lower, &range.upper), (Some(lower), Some(upper)) if lower >= upper);
+    ends.is_some_and(|(first, last)| first.lower == whole.lower && last.upper == whole.upper)
+        && ranges.is_sorted_by(|a, b| a.upper.is_some() && a.upper == b.lower)
+        && !ranges.iter().any(is_empty)
+}
+
 impl fmt::Debug for KeyRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lower = self.lower.as_deref().unwrap_or_default();
@@ -147,6 +158,22 @@ mod tests {
         assert!(range.overlaps(&KeySpan::including(b"a", b"c")) && !range.overlaps(&KeySpan::including(b"a", b"b")));
         assert!(range.encloses(&KeySpan::including(b"c", b"z")) && !range.encloses(&KeySpan::including(b"b", b"z")));
         assert!(KeyRange::all().encloses(&KeySpan::including(b"", b"\xff")));
+    }
+
+    #[test]
+    fn ranges_that_are_a_whole_have_no_gap_and_no_overlap() {
+        let key = |key: &str| (!key.is_empty()).then(|| key.as_bytes().to_vec());
+        let are_all = |ranges: &[(&str, &str)], (lower, upper): (&str, &str)| {
+            let range = |lower: &str, upper: &str| KeyRange { lower: key(lower), upper: key(upper) };
+            let ranges: Vec<KeyRange> = ranges.iter().map(|(lower, upper)| range(lower, upper)).collect();
+            are_all_of(&ranges, &range(lower, upper))
+        };
+        assert!(are_all(&[("", "")], ("", "")) && are_all(&[("", "c"), ("c", "f"), ("f", "")], ("", "")));
+        assert!(are_all(&[("b", "c"), ("c", "k")], ("b", "k")));
+        assert!(!are_all(&[], ("", "")) && !are_all(&[("", ""), ("", "")], ("", "")));
+        assert!(!are_all(&[("", "c"), ("d", "")], ("", "")) && !are_all(&[("", "c"), ("b", "")], ("", "")));
+        assert!(!are_all(&[("b", "c"), ("c", "")], ("b", "k")) && !are_all(&[("", "c"), ("c", "k")], ("b", "k")));
+        assert!(!are_all(&[("b", "c"), ("c", "c"), ("c", "k")], ("b", "k")));
     }
 
     #[test]

@@ -170,7 +170,9 @@ pub(crate) fn drive<S: Source, K: Sink>(
         }
         merge.advance()?;
     }
-    stream.drop_waiting(sink, stats)
+    stream.drop_waiting(sink, stats)?;
+    assert_eq!(stats.entries_in, stats.entries_out + stats.dropped(), "each entry is kept or dropped: {stats:?}");
+    Ok(())
 }
 
 /// The entry that the source stands on.
@@ -216,6 +218,7 @@ impl Stream<'_> {
     /// Nothing of the key before waits any more.
     #[inline]
     fn begin_user_key(&mut self, user_key: &[u8]) {
+        debug_assert!(self.waiting.is_empty(), "a tombstone of the key before waits for versions of this one");
         self.user_key.clear();
         self.user_key.extend_from_slice(user_key);
         self.below_this_key = None;
@@ -303,6 +306,7 @@ impl Stream<'_> {
             return Ok(true);
         }
         self.waiting.push(tombstone);
+        debug_assert!(self.waiting.len() <= self.rules.snapshots.len(), "at most one tombstone a snapshot waits");
         Ok(false)
     }
 
@@ -317,6 +321,8 @@ impl Stream<'_> {
         stats: &mut TaskStats,
     ) -> Result<()> {
         if !self.waiting.is_empty() {
+            let newest_first = self.waiting.is_sorted_by(|a, b| a.trailer.sequence() > b.trailer.sequence());
+            debug_assert!(newest_first, "tombstones that wait are out of order");
             for tombstone in std::mem::take(&mut self.waiting) {
                 self.keep(tombstone.trailer, &[], inputs, sink, stats)?;
             }
@@ -363,6 +369,8 @@ impl<'a> FragmentWalk<'a> {
     /// As [`FragmentedTombstones::covering`]; keys must not descend from call to call.
     #[inline]
     fn newest(&mut self, user_key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
+        let before = self.at.checked_sub(1).and_then(|before| self.fragments.get(before));
+        debug_assert!(before.is_none_or(|before| before.end <= user_key), "a fragment that was passed has the key");
         while let Some(fragment) = self.fragments.get(self.at) {
             if fragment.end > user_key {
                 return if fragment.begin <= user_key { fragment.newest(snapshot) } else { None };

@@ -185,6 +185,8 @@ impl Chunk {
 
     /// Completes the headers; everything before position `durable` is durable.
     pub(crate) fn seal(&mut self, durable: u64) {
+        assert!(durable <= self.end_position(), "durable to {durable}, written to {}", self.end_position());
+        assert!(self.durable.used <= self.written.used, "what is durable of a page was written");
         let file = &self.file;
         let durable_pages = (durable.saturating_sub(file.base) / PAYLOAD_BYTES as u64) as u32;
         let mut flags = 0;
@@ -229,6 +231,12 @@ impl Chunk {
 
     /// Writes all pages.
     pub(crate) fn write(&self, durable: bool) -> situ_storage::Result<()> {
+        assert!(
+            self.next_page() <= self.file.page_count,
+            "{} pages, written to {}",
+            self.file.page_count,
+            self.next_page()
+        );
         self.file.pages.write(u64::from(self.first_page), &self.buffer, self.pages, durable)
     }
 

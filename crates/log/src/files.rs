@@ -241,7 +241,9 @@ impl Files {
 
     /// Notes a file that takes no more records, and ends at `end`.
     pub(crate) fn add_old(&self, number: u64, pages: u64, end: u64) {
-        self.list().old.insert(number, OldFile { bytes: pages * PAGE_BYTES as u64, end });
+        let listed = self.list().old.insert(number, OldFile { bytes: pages * PAGE_BYTES as u64, end });
+        // Otherwise it could have been recycled while the log wrote to it.
+        assert!(listed.is_none(), "log file {number} was listed as old while it was in use: {listed:?}");
     }
 
     /// Recycles or removes the files with numbers below `oldest_needed` that are wholly before `written`. All are

@@ -72,6 +72,7 @@ impl Pages {
         }
         let index = (self.next - self.piece_first) as usize;
         let (pages, _) = self.piece.as_chunks::<PAGE_BYTES>();
+        assert!(index < pages.len(), "page {} is not among the {} from {}", self.next, pages.len(), self.piece_first);
         let bytes = pages.get(index)?;
         let number = self.next as u32;
         self.next += 1;

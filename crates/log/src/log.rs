@@ -188,6 +188,9 @@ impl Log {
     /// Publishes the watermarks to callers that only read them, and notifies without the lock.
     fn publish<'a>(&'a self, state: MutexGuard<'a, LogState>, woken: Vec<Arc<dyn Event>>) -> MutexGuard<'a, LogState> {
         // Both only grow, and are stored under the lock.
+        let (written, durable) = (self.written.load(Ordering::Relaxed), self.durable.load(Ordering::Relaxed));
+        assert!(written <= state.written, "published written to {written}, now {}", state.written);
+        assert!(durable <= state.durable, "published durable to {durable}, now {}", state.durable);
         self.written.store(state.written, Ordering::Release);
         self.durable.store(state.durable, Ordering::Release);
         if woken.is_empty() {

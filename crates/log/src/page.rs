@@ -102,8 +102,23 @@ impl Header {
         self.flags & flag::CLOSED != 0
     }
 
+    /// Returns the rule that the header breaks. None is written that breaks one, and none is read.
+    fn broken_rule(&self) -> Option<&'static str> {
+        let rules = [
+            (self.flags & !flag::ALL == 0, "known flags"),
+            (usize::from(self.used) <= PAYLOAD_BYTES, "used within the payload"),
+            (usize::from(self.previous_used) <= PAYLOAD_BYTES, "previous_used within the payload"),
+            (self.durable_used <= self.used, "durable_used within used"),
+            (self.durable_pages <= self.page_number, "durable_pages before this page"),
+            (self.first_record.is_none_or(|first| first < self.used), "first_record within used"),
+            (u64::from(self.previous_distance) <= self.file_number, "previous_distance within file_number"),
+        ];
+        rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule)
+    }
+
     /// Writes the header over the front of `page`, checksum included.
     pub(crate) fn encode(&self, page: &mut [u8]) {
+        assert_eq!(self.broken_rule(), None, "{self:?}");
         let header = &mut page[..HEADER_BYTES];
         header[at::MAGIC..][..4].copy_from_slice(&MAGIC.to_le_bytes());
         header[at::VERSION] = VERSION;
@@ -152,17 +167,8 @@ impl Header {
             payload_checksum: u32_at(page, at::PAYLOAD_CHECKSUM),
             previous_distance: u32_at(page, at::PREVIOUS_DISTANCE),
         };
-        let possible = [
-            (header.flags & !flag::ALL == 0, "known flags"),
-            (usize::from(header.used) <= PAYLOAD_BYTES, "used within the payload"),
-            (usize::from(header.previous_used) <= PAYLOAD_BYTES, "previous_used within the payload"),
-            (header.durable_used <= header.used, "durable_used within used"),
-            (header.durable_pages <= header.page_number, "durable_pages before this page"),
-            (header.first_record.is_none_or(|first| first < header.used), "first_record within used"),
-            (u64::from(header.previous_distance) <= header.file_number, "previous_distance within file_number"),
-        ];
-        match possible.iter().find(|(holds, _)| !holds) {
-            Some((_, rule)) => Err(damage("header", (*rule).to_owned(), format!("{header:?}"))),
+        match header.broken_rule() {
+            Some(rule) => Err(damage("header", rule.to_owned(), format!("{header:?}"))),
             None => Ok(header),
         }
     }

@@ -573,6 +573,8 @@ impl Reader<'_> {
             self.bad_record(scan, page, "record checksum", expected, found)?;
             return Ok(false);
         }
+        let last = self.report.last;
+        assert!(last.is_none_or(|last| last < start), "{start:?} is handed out behind {last:?}");
         self.report.records += 1;
         self.report.bytes += body.len() as u64;
         self.report.last = Some(start);

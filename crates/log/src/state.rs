@@ -167,6 +167,42 @@ impl LogState {
         })
     }
 
+    /// Asserts the invariants of the module's page, at the end of each step but an append.
+    fn check(&self) {
+        let LogState { durable, written, issued, next_page, .. } = *self;
+        assert!(durable <= written && written <= issued, "durable {durable}, written {written}, issued {issued}");
+        assert!(issued <= self.pending_end(), "issued {issued} of {}", self.pending_end());
+        let in_flight_end = self.in_flight.back().map_or(written, |flight| flight.end);
+        assert_eq!(in_flight_end, issued, "what is issued is written or in flight");
+        if let Some(gap) = &self.gap {
+            assert!(durable <= gap.start && gap.start < gap.end && gap.end <= issued, "gap {gap:?}, durable {durable}");
+        }
+        if let Some(sync) = &self.sync {
+            let is_behind = self.gap.as_ref().is_none_or(|gap| sync.end <= gap.start);
+            assert!(durable <= sync.start && sync.end <= written && is_behind, "sync {sync:?}, gap {:?}", self.gap);
+        }
+        let needs_sync = self.older.front().is_none_or(|older| durable < older.end);
+        assert!(needs_sync, "a file that is durable is listed as one that is not");
+        // A closing mark may take the page that is kept for marks.
+        assert!(next_page < self.file.page_count || self.closed, "page {next_page} of {}", self.file.page_count);
+        if cfg!(any(test, feature = "costly-checks")) {
+            self.check_lists();
+        }
+    }
+
+    /// Asserts that the sums are those of the lists, and that positions ascend in each list.
+    fn check_lists(&self) {
+        let waiting_pages: usize = self.waiting.iter().map(|chunk| chunk.pages).sum();
+        assert_eq!(self.waiting_pages, waiting_pages, "pages that wait");
+        let records: usize = self.waiting.iter().chain(&self.open).map(|chunk| chunk.records).sum();
+        assert_eq!(self.pending_records, records, "records that were not written");
+        let follow = |a: &Chunk, b: &Chunk| a.end_position() <= b.start_position();
+        assert!(self.waiting.iter().chain(&self.open).is_sorted_by(|a, b| follow(a, b)), "chunks are out of order");
+        assert!(self.in_flight.iter().is_sorted_by(|a, b| a.end < b.end), "flights are out of order");
+        let follow = |a: &Older, b: &Older| a.end < b.end && a.file.number < b.file.number;
+        assert!(self.older.iter().is_sorted_by(|a, b| follow(a, b)), "older files are out of order");
+    }
+
     // ---- appending ----
 
     fn refuse_if_ended(&self) -> Result<(), AppendError> {
@@ -215,7 +251,10 @@ impl LogState {
             }
         }
         debug_assert!(self.reserved.is_empty(), "a record takes the buffers that were reserved for it");
-        self.appended = self.open.as_ref().map_or(self.appended, Chunk::end_position);
+        let appended = self.open.as_ref().map_or(self.appended, Chunk::end_position);
+        debug_assert!(appended >= self.appended + bytes as u64, "{bytes} bytes from {} to {appended}", self.appended);
+        debug_assert!(self.next_page < self.file.page_count, "the last page is kept for the end mark");
+        self.appended = appended;
         self.pending_records += 1;
         self.metrics.records += 1;
         self.metrics.appended_bytes += length as u64;
@@ -300,11 +339,14 @@ impl LogState {
         let NextLogFile { number, pages, page_count, distance } = self.next.take().ok_or(AppendError::NotPrepared)?;
         self.end_file(flag::ENDED);
         let end = self.file.position(self.next_page);
+        assert_eq!(self.pending_end(), end, "a file ends with the page of its mark");
+        assert_eq!(number, self.file.number + u64::from(distance), "recovery finds the file before by the distance");
         let next = Arc::new(LogFile { number, pages, page_count, base: end, distance });
         let file = std::mem::replace(&mut self.file, next);
         self.older.push_back(Older { file: Arc::clone(&file), end });
         self.next_page = 0;
         self.last_used = 0;
+        self.check();
         Ok((file, end))
     }
 
@@ -336,9 +378,11 @@ impl LogState {
 
     /// Puts the final mark on a page of its own, behind pages that are all durable.
     pub(crate) fn put_closing_mark(&mut self) {
-        debug_assert!(self.pending_bytes() == 0 && self.durable == self.issued);
+        let is_durable = self.pending_bytes() == 0 && self.durable == self.issued;
+        assert!(is_durable, "{} bytes wait, durable {} of {}", self.pending_bytes(), self.durable, self.issued);
         self.drop_clean_tail();
         self.end_file(flag::CLOSED);
+        self.check();
     }
 
     pub(crate) fn appended(&self) -> u64 {

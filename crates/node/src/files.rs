@@ -222,6 +222,7 @@ impl Files {
                 new.append(piece)?;
             }
             new.sync()?;
+            assert_eq!(new.written(), bytes, "{name} would lose bytes that its client has synced");
             volume.rename(FileName::REPLACEMENT, name)?;
             volume.sync_names()
         })();

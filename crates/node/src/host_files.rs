@@ -192,6 +192,7 @@ struct UnderWay {
 impl Way {
     fn arrived(&self, bytes: usize, answer: Answer) {
         let mut state = lock(&self.state);
+        assert!(bytes <= state.bytes, "{bytes} bytes have arrived of {} that were under way", state.bytes);
         state.bytes -= bytes;
         if let Err(error) = answer {
             state.failed.get_or_insert(error.into());
@@ -239,7 +240,11 @@ impl HostWriter {
         let bytes = data.len();
         let append = Append { token: self.token, handle: self.handle, offset: self.sent, data: Rest(data) };
         self.sent += bytes as u64;
-        lock(&self.way.state).bytes += bytes;
+        {
+            let mut state = lock(&self.way.state);
+            state.bytes += bytes;
+            assert!(state.bytes <= AHEAD_BYTES + PIECE_BYTES, "{} bytes are under way", state.bytes);
+        }
         let way = Arc::clone(&self.way);
         let arrived = move |answer| way.arrived(bytes, answer);
         self.peer.call_later(Append::OPERATION as u16, append.encode(), Some(ANSWERS_WITHIN), arrived);
@@ -274,6 +279,8 @@ impl Writer for HostWriter {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         self.flush()?;
+        let (written, under_way) = (self.written(), lock(&self.way.state).bytes);
+        assert!(written == self.sent && under_way == 0, "{written} bytes, {} sent, {under_way} under way", self.sent);
         self.is_over = true;
         let request = WriterFinish { token: self.token, handle: self.handle, written: self.sent };
         self.host.ask(&request).map(drop)

@@ -125,6 +125,14 @@ impl Change {
 }
 
 impl State {
+    /// Asserts that the owner has the volume's lock, and that the lease is not given back while it has an owner.
+    fn check(&self) {
+        let has_owner = self.holder.is_some();
+        assert!(!has_owner || self.lock.is_some(), "a client has lease {} without the volume's lock", self.token);
+        let is_given_back = matches!(self.change, Some(Change::GivenBack(_)));
+        assert!(!has_owner || !is_given_back, "a client has lease {}, which was given back", self.token);
+    }
+
     /// Has a client wait, `until` at most; `None` if another one waits, or it is too late.
     fn wait(&mut self, owner: &Owner, waits: &mut bool, until: Duration, now: Duration) -> Option<Turn> {
         if now >= until {
@@ -142,6 +150,7 @@ impl State {
 
     /// A copy of a request that waited does so no more.
     fn end_wait(&mut self) {
+        assert!(self.waiting.is_some(), "a request that waits is counted");
         self.waiting = self.waiting.take().filter(|waiter| waiter.copies > 1);
         if let Some(waiter) = &mut self.waiting {
             waiter.copies -= 1;
@@ -181,6 +190,7 @@ impl Lease {
         };
         let gate = Gate::new(env);
         let state = State { token: noted.token, holder, lock, gate, change: None, refused, waiting: None };
+        state.check();
         Ok(Lease {
             env: env.clone(),
             store: store.to_owned(),
@@ -243,6 +253,7 @@ impl Lease {
     fn turn(&self, owner: &Owner, deadline: Duration, waits: &mut bool, clients: &dyn Clients) -> Result<Turn> {
         let is_connected = |holder: &Holder| clients.is_connected(holder.owner.id);
         let mut state = lock(&self.state);
+        state.check();
         let now = self.env.clock.now();
         if let Some(change) = &state.change {
             let (why, may_wait) = change.to(owner);
@@ -295,9 +306,14 @@ impl Lease {
         self.note.write(&Noted { store: self.store.clone(), token, owner: Some((owner.clone(), since_unix_s)) })?;
         let renewed = self.env.clock.now();
         let mut state = lock(&self.state);
+        assert_eq!(state.token, token, "another token was given out meanwhile");
+        let is_given = matches!(&state.change, Some(Change::GivenTo(to)) if to.id == owner.id);
+        assert!(is_given && state.holder.is_none(), "two clients are given lease {token}");
+        assert!(Arc::ptr_eq(&state.gate, &former) && former.is_empty(), "a change passes that is older than {token}");
         state.holder = Some(Holder { owner: owner.clone(), since_unix_s, renewed });
         state.refused = None;
         state.gate = Gate::new(&self.env);
+        state.check();
         Ok(token)
     }
 
@@ -367,6 +383,7 @@ impl Lease {
             }
             let Some(holder) = state.holder.take() else { return };
             state.change = Some(Change::GivenBack(holder.owner.name));
+            state.check();
             Arc::clone(&state.gate)
         };
         let _changing = Changing(self);

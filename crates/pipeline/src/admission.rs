@@ -296,6 +296,7 @@ impl<E: Environment> Pipeline<E> {
         if due > now {
             return (Turn::Later(due - now), false);
         }
+        assert!(first.verdict.get().is_none(), "write {ticket} waits, and its caller has an outcome");
         let (write, durability) = (take(&mut first.write), first.durability);
         let (begun, has_work) = self.prologue(write, Caller::Future, durability);
         let turn = match begun {

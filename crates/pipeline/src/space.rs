@@ -725,7 +725,9 @@ impl Promise {
     fn keep(&self, bytes: u64) -> bool {
         let less = |left: u64| Some(left.saturating_sub(bytes));
         let before = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).unwrap_or(0);
-        self.space.promised.fetch_sub(before.min(bytes), Ordering::AcqRel);
+        let kept = before.min(bytes);
+        let promised = self.space.promised.fetch_sub(kept, Ordering::AcqRel);
+        assert!(promised >= kept, "{kept} bytes are kept of {promised} that were promised");
         before >= bytes
     }
 }

@@ -127,9 +127,14 @@ impl<E: Environment> Pipeline<E> {
     /// Runs the epilogue of a request that the log has finished, well or not, unless another thread runs it.
     fn epilogue(&self, request: &Request<E>, logged: StorageResult<()>) {
         let failed = logged.map_err(|error| self.environment.fail(error)).is_err();
+        debug_assert!(failed || self.is_logged(request), "write {} is applied, and is not in the log", request.first());
         if request.claim() {
             if failed { self.refuse(request) } else { self.apply(request) }
         }
+    }
+
+    fn is_logged(&self, request: &Request<E>) -> bool {
+        self.log.as_ref().is_some_and(|log| request.is_logged(log))
     }
 
     /// Runs the epilogue. A panic in it leaves a part of the request in memory, where no reader can see it. The store
@@ -161,6 +166,7 @@ impl<E: Environment> Pipeline<E> {
     /// now. Returns true if there is work for the background.
     pub(crate) fn prologue(&self, write: Write<E>, caller: Caller, durability: Durability) -> (Begun<E>, bool) {
         let mut commit = self.lock_commit();
+        let first = commit.next_sequence();
         let checked =
             write.condition.as_ref().map_or(Ok(()), |condition| Arc::clone(condition).check_rest(&mut commit));
         let begun = match checked.and_then(|()| self.place(&mut commit, &write.batch)) {
@@ -168,7 +174,9 @@ impl<E: Environment> Pipeline<E> {
                 if let Some(condition) = &write.condition {
                     condition.begun(&mut commit);
                 }
-                Ok(commit.enqueue(write, placed, caller, durability))
+                let request = commit.enqueue(write, placed, caller, durability);
+                debug_assert_eq!(request.first(), first, "the record in the log has another sequence number");
+                Ok(request)
             }
             Err(obstacle) => Err((write, obstacle)),
         };
@@ -243,6 +251,8 @@ impl<E: Environment> Pipeline<E> {
             } else if let Some(error) = &commit.broken {
                 request.set_failed(error.clone());
             } else {
+                let first = request.first();
+                debug_assert!(self.is_logged(&request), "write {first} is published, and is not in the log");
                 commit.advance(&request);
                 self.environment.publish(&request);
                 request.set_published();

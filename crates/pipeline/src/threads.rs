@@ -46,6 +46,7 @@ impl<E: Environment> Pipeline<E> {
             // A panic has been noted as the store's failure, and the next turn answers with it.
             let waits = self.guarded("admission", || self.admit_first(), None);
             if closing {
+                assert!(self.waiting_room.is_empty(), "a write waits, and no thread will begin or refuse it");
                 return;
             }
             // Closing may have begun, and told so, between the two: then what was seen is too new to wait for.

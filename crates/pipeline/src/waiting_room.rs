@@ -133,6 +133,18 @@ impl<E: Environment> WaitingWrites<E> {
         self.bytes -= waiting.charged_bytes;
         Some(waiting)
     }
+
+    /// Asserts that the room has the bytes of its writes, in the order of the calls, and that a closed room is empty.
+    fn check(&self) {
+        assert!(self.bytes == 0 || !self.writes.is_empty(), "an empty room is charged with {} bytes", self.bytes);
+        assert!(!self.closed || self.writes.is_empty(), "{} writes wait in a closed room", self.writes.len());
+        let last = self.writes.last_key_value().map(|(ticket, _)| *ticket);
+        assert!(last < Some(self.next_ticket), "ticket {last:?} was not given out before {}", self.next_ticket);
+        if cfg!(any(test, feature = "costly-checks")) {
+            let bytes: u64 = self.writes.values().map(|waiting| waiting.charged_bytes).sum();
+            assert_eq!(self.bytes, bytes, "the bytes of all writes in the room");
+        }
+    }
 }
 
 /// The place where asynchronous writes wait to begin.
@@ -173,6 +185,7 @@ impl<E: Environment> WaitingRoom<E> {
     /// The room is closed, or those inside take as much memory as they may.
     pub(crate) fn push(&self, charged_bytes: u64, waiting: impl FnOnce() -> Waiting<E>) -> Result<bool, Refusal> {
         let mut room = self.lock();
+        self.check_count(&room);
         if room.closed {
             return Err(Refusal::Closed);
         }
@@ -184,13 +197,22 @@ impl<E: Environment> WaitingRoom<E> {
         room.bytes += charged_bytes;
         room.writes.insert(ticket, waiting());
         self.count.store(room.writes.len(), Ordering::SeqCst);
+        room.check();
         Ok(room.writes.len() == 1)
+    }
+
+    /// Asserts what those rely on who find the room empty without its lock, and then begin before all inside.
+    fn check_count(&self, room: &WaitingWrites<E>) {
+        let count = self.count.load(Ordering::SeqCst);
+        assert_eq!(count, room.writes.len(), "the number of writes in the room");
     }
 
     /// Takes a write out, under the lock of `room`.
     pub(crate) fn remove_from(&self, room: &mut WaitingWrites<E>, ticket: u64) -> Option<Waiting<E>> {
+        self.check_count(room);
         let waiting = room.remove(ticket);
         self.count.store(room.writes.len(), Ordering::SeqCst);
+        room.check();
         waiting
     }
 
@@ -201,6 +223,7 @@ impl<E: Environment> WaitingRoom<E> {
     /// Takes all writes out. If it `closes`, no write comes in any more.
     pub(crate) fn empty(&self, closes: bool) -> BTreeMap<u64, Waiting<E>> {
         let mut room = self.lock();
+        self.check_count(&room);
         room.closed |= closes;
         room.bytes = 0;
         let left = take(&mut room.writes);

@@ -69,6 +69,7 @@ impl<'a> OnThisThread<'a> {
 
 impl BlockOutput for OnThisThread<'_> {
     fn begin(&mut self) -> Result<()> {
+        assert!(self.table.is_none(), "a table begins before the one before it has ended");
         let OnThisThread { host, rules, meters, .. } = *self;
         self.table = Some(OnThisThread::write(meters, || begin_table(host, rules))?);
         if self.encoder.is_none() {
@@ -98,6 +99,7 @@ impl BlockOutput for OnThisThread<'_> {
     }
 
     fn finish(self) -> Result<Vec<(TablePlace, TableSummary)>> {
+        assert!(self.table.is_none(), "the last table has not ended");
         Ok(self.written)
     }
 }

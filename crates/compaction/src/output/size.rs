@@ -115,6 +115,8 @@ impl LaggedSize {
     }
 
     fn estimate(&mut self) {
+        let are_pending = self.earlier <= self.pending.len() && self.earlier_bytes <= self.pending_bytes;
+        debug_assert!(are_pending, "blocks of earlier tables are among the pending: {self:?}");
         let pending = self.pending_bytes - self.earlier_bytes;
         let expected = match self.recent_plain {
             0 => pending,

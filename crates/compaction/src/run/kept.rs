@@ -132,6 +132,7 @@ impl KeptLanes {
                 return Some(None);
             }
             let next = state.next;
+            assert!(built <= next, "sub-range {built} was built, and {next} is the first that no worker has taken");
             if next == self.count || next >= built + self.window {
                 return None;
             }
@@ -148,6 +149,7 @@ impl KeptLanes {
         let memory = shared.wait_in_merge(Wait::Blocked, || {
             let mut state = lock(&self.state);
             let lane = &mut state.lanes[sub_range];
+            assert!(lane.end.is_none(), "a batch behind the end of sub-range {sub_range} would be lost");
             if !lane.batches.is_empty() && lane.bytes + bytes > limit {
                 return None;
             }
@@ -162,7 +164,8 @@ impl KeptLanes {
     }
 
     fn end(&self, shared: &Shared, sub_range: usize, end: End) {
-        lock(&self.state).lanes[sub_range].end = Some(end);
+        let before = lock(&self.state).lanes[sub_range].end.replace(end);
+        assert!(before.is_none(), "sub-range {sub_range} was merged twice");
         shared.to_merge.notify();
     }
 
@@ -173,10 +176,12 @@ impl KeptLanes {
             let lane = &mut state.lanes[sub_range];
             let Some(batch) = lane.batches.pop_front() else { return lane.end.take().map(Next::End) };
             lane.bytes -= batch.memory_bytes();
+            assert!(lane.bytes == 0 || !lane.batches.is_empty(), "{} bytes wait without a batch", lane.bytes);
             Some(Next::Batch(batch))
         })?;
         if matches!(next, Next::End(_)) {
-            self.built.fetch_add(1, Ordering::SeqCst);
+            let built = self.built.fetch_add(1, Ordering::SeqCst);
+            assert_eq!(built, sub_range, "sub-ranges are built in the order of their keys");
             shared.to_reader.notify();
         }
         shared.to_merge.notify();
@@ -349,5 +354,6 @@ fn build_batch(batch: &Batch, outputs: &mut Outputs<'_, ToWriter<'_>>, warm: &mu
         let about = About { new_user_key: entry.new_user_key, inputs: &*warm };
         outputs.entry(KeyRef::new(key, entry.trailer), value, about)?;
     }
+    assert!(rest.is_empty(), "{} bytes of a batch belong to no entry", rest.len());
     Ok(())
 }

@@ -83,6 +83,7 @@ impl<'a> LaneSource<'a> {
         let range = self.range();
         let lower = range.lower.as_deref().filter(|lower| *lower > input.span.begin.as_slice());
         self.upper = range.upper.as_deref().filter(|upper| *upper < input.span.end.as_slice());
+        assert_eq!(part.is_first, self.is_last, "a table's pieces follow each other: {part:?}");
         self.is_last = part.is_last;
         let cursor = match &mut self.cursor {
             Some(cursor) => {

@@ -74,6 +74,16 @@ struct State {
     peak: u64,
 }
 
+impl State {
+    /// Takes what is no more in lanes, or no more in merges, off the sums.
+    fn subtract(&mut self, ahead_bytes: u64, bytes: u64) {
+        let State { ahead_bytes: ahead, bytes: all, .. } = *self;
+        assert!(ahead_bytes <= ahead && bytes <= all, "{ahead_bytes} of {ahead} ahead, {bytes} of {all} in all");
+        (self.ahead_bytes, self.bytes) = (ahead - ahead_bytes, all - bytes);
+        assert!(self.ahead_bytes <= self.bytes, "{} bytes are ahead, of {}", self.ahead_bytes, self.bytes);
+    }
+}
+
 /// The pieces between the reader and the merge.
 pub(super) struct ReadAhead {
     state: Mutex<State>,
@@ -109,14 +119,14 @@ impl ReadAhead {
         let taken = first.take()?;
         lane.slots.pop_front();
         lane.taken += 1;
-        state.ahead_bytes -= taken.0.stored_bytes();
+        state.subtract(taken.0.stored_bytes(), 0);
         Some(Some(taken))
     }
 
     /// Takes the memory of a used piece, for another one.
     pub(super) fn give_back(&self, memory: Vec<u8>) {
         let mut state = lock(&self.state);
-        state.bytes -= memory.len() as u64;
+        state.subtract(0, memory.len() as u64);
         // The memory of a block that was larger than all others is not kept.
         if memory.capacity() as u64 <= 2 * self.piece_bytes {
             state.spares.push(memory);
@@ -131,8 +141,10 @@ impl ReadAhead {
     fn land(&self, at: Slot, piece: Piece, part: Part) {
         let mut state = lock(&self.state);
         let lane = &mut state.lanes[at.lane];
-        let slot = (at.number - lane.taken) as usize;
-        lane.slots[slot] = Some((piece, part));
+        let slot = at.number.checked_sub(lane.taken).and_then(|slot| lane.slots.get_mut(slot as usize));
+        let slot = slot.expect("a read has its slot until it lands");
+        assert!(slot.is_none(), "piece {} of lane {} was read twice", at.number, at.lane);
+        *slot = Some((piece, part));
     }
 
     /// Makes a slot in a lane for a read, if there is space, and finds memory.
@@ -150,6 +162,7 @@ impl ReadAhead {
         state.peak = state.peak.max(state.bytes);
         let mut memory = state.spares.pop().unwrap_or_default();
         let lane_state = &mut state.lanes[lane];
+        assert!(!lane_state.is_ended, "a piece behind the end of lane {lane} would be lost");
         let number = lane_state.taken + lane_state.slots.len() as u64;
         lane_state.slots.push_back(None);
         drop(state);

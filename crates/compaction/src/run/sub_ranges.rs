@@ -8,7 +8,7 @@
 //! large sub-range. The merge threads take sub-ranges in order, so sizes need not be equal.
 
 use crate::error::Result;
-use crate::span::KeyRange;
+use crate::span::{KeyRange, are_all_of};
 use crate::task::{TableInput, Task};
 
 /// The number of samples of a sub-range in each run. It bounds how finely the bytes of the sub-range are known.
@@ -31,7 +31,9 @@ pub(super) fn sub_ranges(task: &Task, plain_bytes: u64) -> Result<Vec<KeyRange>>
         sample(input, &task.rules.range, step, &mut samples)?;
     }
     samples.sort_unstable();
-    Ok(cut(samples, &task.rules.range, share))
+    let ranges = cut(samples, &task.rules.range, share);
+    assert!(are_all_of(&ranges, &task.rules.range), "{ranges:?} are not {:?}", task.rules.range);
+    Ok(ranges)
 }
 
 /// Returns the number of stored bytes that `plain_bytes` plain bytes take in these tables.

@@ -166,8 +166,10 @@ impl WriteQueue {
         let mut state = lock(&self.state);
         let (at, lengths_at) = (number - state.taken, number - state.lengths_from);
         let chunk = &mut state.chunks[at as usize];
+        assert!(chunk.progress == Progress::BeingEncoded, "chunk {number} is encoded twice");
         (chunk.steps, chunk.progress) = (steps, Progress::Encoded);
-        state.lengths[lengths_at as usize] = Some(lengths);
+        let before = state.lengths[lengths_at as usize].replace(lengths);
+        assert!(before.is_none(), "the lengths of chunk {number} are known: {before:?}");
         at == 0
     }
 
@@ -243,18 +245,23 @@ impl WriteQueue {
 
     /// The table of the writer with the turn has all its blocks.
     fn end_turn(&self, shared: &Shared) {
-        lock(&self.state).is_writing = false;
+        let had_turn = std::mem::replace(&mut lock(&self.state).is_writing, false);
+        assert!(had_turn, "a writer without the turn has written a table");
         shared.to_writer.notify();
     }
 
     fn put_written(&self, shared: &Shared, number: u64, table: (TablePlace, TableSummary)) {
-        lock(&self.state).written.insert(number, table);
+        let mut state = lock(&self.state);
+        let is_new = number < state.begun && state.written.insert(number, table).is_none();
+        assert!(is_new, "table {number} of {} was written twice", state.begun);
+        drop(state);
         shared.to_merge.notify();
     }
 
     /// A chunk is written: there is space, and memory to use again.
     fn give_back(&self, shared: &Shared, bytes: u64, blocks: &mut Vec<RawBlock>) {
         let mut state = lock(&self.state);
+        assert!(bytes <= state.bytes, "{bytes} bytes are written of {} that were given out", state.bytes);
         state.bytes -= bytes;
         for block in blocks.drain(..) {
             let memory = block.memory_bytes();
@@ -306,6 +313,7 @@ impl Writing<'_> {
             let chunk = queue.take(shared, &mut self.waited)?;
             let mut ended = None;
             for step in chunk.steps {
+                assert!(ended.is_none(), "a block behind the end of its table is in the same chunk");
                 match step {
                     Step::Encoded(block) => self.used.push(table.append(block)?),
                     Step::Raw(_) => unreachable!("the writer takes encoded chunks only"),

@@ -112,6 +112,7 @@ impl LogState {
         self.gap = (end < gap.end).then_some(end..gap.end);
         self.sync = Some(gap.start..end);
         self.metrics.syncs += 1;
+        self.check();
         LogPlan::Sync(FileSync { file })
     }
 
@@ -150,6 +151,9 @@ impl LogState {
                 chunk
             }
         };
+        let is_elsewhere = |flight: &InFlight| flight.landed || flight.end <= chunk.start_position();
+        assert!(self.in_flight.iter().all(is_elsewhere), "page {} is in two flights", chunk.first_page);
+        assert!(!chunk.rewrite || self.sync.is_none(), "page {} is written again during a sync", chunk.first_page);
         // Between what was issued and a fresh page lies padding only.
         let (start, end) = (self.issued.max(chunk.start_position()), chunk.end_position());
         let durable_before = if self.durable == self.issued { start } else { self.durable };
@@ -169,6 +173,8 @@ impl LogState {
             records: chunk.records,
             landed: false,
         });
+        assert!(self.in_flight.len() <= self.in_flight_max, "{} writes are in flight", self.in_flight.len());
+        self.check();
         let metrics = &mut self.metrics;
         metrics.writes += 1;
         metrics.durable_writes += u64::from(durable);
@@ -186,7 +192,9 @@ impl LogState {
             return self.woken();
         }
         let index = (id - self.first_flight) as usize;
-        self.in_flight[index].landed = true;
+        let landing = &mut self.in_flight[index];
+        assert!(!landing.landed && landing.end == chunk.end_position(), "flight {id} ends at {}", landing.end);
+        landing.landed = true;
         self.advance();
         let newest = self.open.is_none()
             && self.waiting.is_empty()
@@ -199,6 +207,7 @@ impl LogState {
         } else {
             self.recycle(chunk);
         }
+        self.check();
         self.woken()
     }
 
@@ -209,8 +218,9 @@ impl LogState {
                 self.failed.get_or_insert(error);
             }
             Ok(()) => {
-                self.sync = None;
+                assert!(self.sync.take().is_some(), "a sync that was not begun has ended");
                 self.advance();
+                self.check();
             }
         }
         self.woken()
@@ -219,6 +229,12 @@ impl LogState {
     /// Moves the watermarks as far as they can go. After a failure nothing more becomes known durable.
     fn advance(&mut self) {
         while let Some(flight) = self.in_flight.front().filter(|flight| flight.landed) {
+            assert!(
+                flight.end > self.written,
+                "the written watermark would go to {} from {}",
+                flight.end,
+                self.written
+            );
             self.written = flight.end;
             self.first_flight += 1;
             self.in_flight.pop_front();
@@ -246,6 +262,7 @@ impl LogState {
             let start = gap.start.max(end);
             self.gap = (start < gap.end).then_some(start..gap.end);
             self.advance();
+            self.check();
         }
         self.woken()
     }

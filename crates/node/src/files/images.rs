@@ -1,7 +1,7 @@
 //! The pages that a session wrote last, as the client knows them.
 
 use situ_base::lock;
-use situ_device::Buffer;
+use situ_device::{Buffer, PAGE_BYTES};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -30,11 +30,13 @@ impl Images {
 
     /// Keeps an image in place of the oldest one.
     pub(super) fn put(&self, file: u64, page: u64, image: Buffer) {
+        assert_eq!(image.len(), PAGE_BYTES, "an image is one page");
         let mut kept = lock(&self.kept);
         kept.retain(|(of, number, _)| (*of, *number) != (file, page));
         if kept.len() >= IMAGES_MAX {
             kept.pop_front();
         }
         kept.push_back((file, page, image));
+        assert!(kept.len() <= IMAGES_MAX, "{} images are kept", kept.len());
     }
 }

@@ -42,13 +42,16 @@ impl OpenFiles {
             )));
         }
         *open += 1;
+        assert!(*open <= self.most, "{open} files are open of {}", self.most);
         Ok(Place(Arc::clone(self)))
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        *lock(&self.0.open) -= 1;
+        let mut open = lock(&self.0.open);
+        assert!(*open > 0, "a place is given back once");
+        *open -= 1;
     }
 }
 

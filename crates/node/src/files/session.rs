@@ -511,13 +511,16 @@ impl Attached {
         count: usize,
         durable: bool,
     ) -> Result<()> {
-        self.session.images.forget(number, first..first + count as u64);
+        let end = first + count as u64;
+        assert!((1..=buffer.len() / PAGE_BYTES).contains(&count), "{count} pages of {} bytes", buffer.len());
+        assert!(end <= pages.pages(), "pages to {end} of {}, which has {}", pages.path(), pages.pages());
+        self.session.images.forget(number, first..end);
         pages.write(first, &buffer, count, durable)?;
         let last = match count {
             1 => buffer,
             _ => Buffer::copy_of(&buffer[(count - 1) * PAGE_BYTES..][..PAGE_BYTES]),
         };
-        self.session.images.put(number, first + count as u64 - 1, last);
+        self.session.images.put(number, end - 1, last);
         Ok(())
     }
 

@@ -52,7 +52,8 @@ impl Unfinished {
             State::Failed(error) => (State::Failed(error.clone()), Err(error)),
             State::Taken => unreachable!("a state that was taken is waited for"),
         };
-        *lock(&self.state) = state;
+        let taken = std::mem::replace(&mut *lock(&self.state), state);
+        assert!(matches!(taken, State::Taken), "two threads have the writer of {}", self.name);
         self.put_back.notify();
         outcome
     }
@@ -70,6 +71,8 @@ impl Unfinished {
                 }
                 let new = bytes.get((has - offset) as usize..).unwrap_or_default();
                 let outcome = if new.is_empty() { Ok(()) } else { writer.append(new) };
+                let length = writer.written();
+                assert!(outcome.is_err() || length == has.max(end), "{path} has {length} bytes: {has}, then to {end}");
                 kept(writer, outcome)
             },
             |has| if end <= has { Ok(has) } else { Err(finished(path, has)) },

@@ -75,6 +75,10 @@ impl Note {
     /// The system refuses.
     pub(super) fn write(&self, noted: &Noted) -> Result<()> {
         let bytes = noted.encode();
+        assert!(bytes.len() as u64 <= BYTES_MAX, "a note of {} bytes is read as none", bytes.len());
+        let read = Noted::decode(&bytes).map(|read| (read.token, read.owner.map(|(owner, _)| owner.id)));
+        let written = (noted.token, noted.owner.as_ref().map(|(owner, _)| owner.id));
+        assert_eq!(read, Some(written), "a note that does not read back locks the store");
         match self {
             Note::Beside(directory) => {
                 replace_file(directory, &bytes).map_err(|error| Error::io("write", self.path(), error))

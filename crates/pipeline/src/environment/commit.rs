@@ -67,6 +67,22 @@ impl<E: Environment> Commit<E> {
         self.pending.iter().rev().chain(self.checks.lately()).take_while(move |request| request.first() > sequence)
     }
 
+    /// Asserts the invariants of the module's page.
+    fn check(&self) {
+        let (published, next) = (self.published, self.next_sequence);
+        let first = self.pending.front().map_or(next, |request| request.first());
+        let follows = first == published + 1 || self.broken.is_some() && first > published;
+        debug_assert!(follows, "the queue begins at {first}, published is {published}");
+        let end = self.pending.back().map_or(next, |request| request.last() + 1);
+        debug_assert_eq!(end, next, "the queue ends with the last sequence number that was given out");
+        let kept = self.checks.lately().next().map_or(0, |newest| newest.last());
+        debug_assert!(kept <= published, "{kept} is kept as published, published is {published}");
+        if cfg!(any(test, feature = "costly-checks")) {
+            let follow = |a: &Request<E>, b: &Request<E>| a.last() + 1 == b.first() && a.lsn() < b.lsn();
+            assert!(self.pending.iter().is_sorted_by(|a, b| follow(a, b)), "log, queue and sequence order differ");
+        }
+    }
+
     /// Gives out sequence numbers, and lets the write join the queue.
     pub(crate) fn enqueue(
         &mut self,
@@ -76,8 +92,12 @@ impl<E: Environment> Commit<E> {
         durability: Durability,
     ) -> Arc<Request<E>> {
         let request = Request::new(write, self.next_sequence, placed, caller, durability);
+        debug_assert!(request.last() >= request.first(), "a write without changes shares its number with the next");
+        let is_logged_behind = self.pending.back().is_none_or(|before| before.lsn() < request.lsn());
+        debug_assert!(is_logged_behind, "write {} lies in the log before the one before it", request.first());
         self.next_sequence = request.last() + 1;
         self.pending.push_back(Arc::clone(&request));
+        self.check();
         request
     }
 
@@ -90,5 +110,6 @@ impl<E: Environment> Commit<E> {
             self.published
         );
         self.published = last;
+        self.check();
     }
 }

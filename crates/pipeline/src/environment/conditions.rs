@@ -72,15 +72,19 @@ impl<E: Environment> Checks<E> {
     }
 
     fn keep(&mut self, request: &Arc<Request<E>>, dropped: &mut Vec<Arc<Request<E>>>) {
+        let follows = self.lately.back().is_none_or(|before| before.last() < request.first());
+        debug_assert!(follows, "write {} was published before one that is kept", request.first());
         self.lately_bytes += request.bytes();
         self.lately.push_back(Arc::clone(request));
         while self.lately_bytes > LATELY_BYTES_MAX
             && let Some(oldest) = self.lately.pop_front()
         {
             self.lately_bytes -= oldest.bytes();
+            debug_assert!(self.forgotten_to < oldest.last(), "{} was forgotten before", oldest.last());
             self.forgotten_to = oldest.last();
             dropped.push(oldest);
         }
+        debug_assert!(self.lately_bytes == 0 || !self.lately.is_empty(), "{} bytes of nothing", self.lately_bytes);
     }
 
     /// Returns the sequence number up to which published requests are not kept.
@@ -96,6 +100,7 @@ impl<E: Environment> Checks<E> {
     /// Begins a check, which sees all sequence numbers up to `visible`.
     pub fn begin(&mut self, visible: u64) {
         if self.running == 0 {
+            assert!(self.lately.is_empty(), "requests are kept that no check needs");
             self.forgotten_to = visible;
         }
         self.running += 1;
@@ -103,6 +108,7 @@ impl<E: Environment> Checks<E> {
 
     /// Ends a check. If it was the last, returns the kept requests, which the caller frees without the lock.
     pub fn end(&mut self) -> VecDeque<Arc<Request<E>>> {
+        assert!(self.running > 0, "a check ends once");
         self.running -= 1;
         if self.running > 0 {
             return VecDeque::new();

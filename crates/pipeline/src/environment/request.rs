@@ -186,18 +186,23 @@ impl<E: Environment> Request<E> {
 
     /// Makes its changes; for the one who has claimed it.
     pub(crate) fn apply_to(&self, environment: &E) {
+        debug_assert_eq!(self.stage.load(Ordering::Relaxed), APPLYING, "write {} was not claimed", self.first);
         environment.apply(&self.batch, &self.targets, self.first);
     }
 
     pub(crate) fn set_applied(&self) {
+        debug_assert_eq!(self.stage.load(Ordering::Relaxed), APPLYING, "write {} is applied twice", self.first);
         self.stage.store(APPLIED, Ordering::Release);
     }
 
     pub(crate) fn set_published(&self) {
+        debug_assert_eq!(self.stage.load(Ordering::Relaxed), APPLIED, "write {} is not applied", self.first);
         self.stage.store(PUBLISHED, Ordering::Release);
     }
 
     pub(crate) fn set_failed(&self, error: E::Error) {
+        let stage = self.stage.load(Ordering::Relaxed);
+        assert!(matches!(stage, APPLYING | APPLIED), "write {} fails in stage {stage}, and may be visible", self.first);
         let _ = self.error.set(error);
         self.stage.store(FAILED, Ordering::Release);
     }
