@@ -2,7 +2,7 @@
 
 use crate::page::{Damage, Header, PageState, classify, header_of};
 use situ_device::PAGE_BYTES;
-use situ_storage::{FileName, PageFile, Result, Volume};
+use situ_storage::{FileName, PageFile, Result, Volume, memory};
 use std::sync::Arc;
 
 /// The number of pages in one read.
@@ -61,9 +61,10 @@ impl Pages {
         let held = self.piece_first + (self.piece.len() / PAGE_BYTES) as u64;
         if self.next >= held {
             let pages = (self.count - self.next).min(READ_PAGES as u64);
-            self.piece.resize(pages as usize * PAGE_BYTES, 0);
             self.piece_first = self.next;
-            if let Err(error) = self.file.read_at(self.next * PAGE_BYTES as u64, &mut self.piece) {
+            let resized = memory::resize(&mut self.piece, pages as usize * PAGE_BYTES, self.file.path());
+            let read = resized.and_then(|()| self.file.read_at(self.next * PAGE_BYTES as u64, &mut self.piece));
+            if let Err(error) = read {
                 self.piece.clear();
                 self.next += pages;
                 self.piece_first = self.next;

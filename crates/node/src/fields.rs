@@ -57,10 +57,7 @@ impl<'a> Fields<'a> {
     }
 
     fn copy(&self, bytes: &[u8], name: &str) -> Result<Vec<u8>> {
-        let mut copy = Vec::new();
-        copy.try_reserve_exact(bytes.len()).map_err(|_| self.no_memory(bytes.len(), name))?;
-        copy.extend_from_slice(bytes);
-        Ok(copy)
+        situ_storage::memory::copied(bytes, format_args!("{name} of {}", self.what))
     }
 
     fn sized(&mut self, name: &str) -> Result<&'a [u8]> {

@@ -12,6 +12,17 @@ pub fn zeroed(bytes: usize, what: impl fmt::Display) -> Result<Vec<u8>> {
     situ_device::memory::zeroed(bytes).ok_or_else(|| Error::out_of_memory(bytes, what))
 }
 
+/// Copies bytes of `what`.
+///
+/// # Errors
+/// [`OutOfMemory`](Error::OutOfMemory).
+pub fn copied(bytes: &[u8], what: impl fmt::Display) -> Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len()).map_err(|_| Error::out_of_memory(bytes.len(), what))?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
+}
+
 /// Resizes a buffer for `what` to `bytes`, with zeros at its end if it grows.
 ///
 /// # Errors

@@ -186,10 +186,25 @@ impl Salvor<'_> {
 
     /// Notes the blocks that an index block points to, if it can be read. The walk reports that it cannot.
     fn follow(&mut self, index: BlockHandle, kind: Kind) {
-        let Some(index) = self.read(index).ok().and_then(|block| IndexBlock::decode(block, index.offset)) else {
+        let block = self.read(index);
+        let Some(index) = self.unless_no_memory(block).and_then(|block| IndexBlock::decode(block, index.offset)) else {
             return;
         };
         index.handles.into_iter().for_each(|handle| self.know(handle, kind));
+    }
+
+    /// Returns a block if it could be read. Lack of memory is listed among the damages: it says nothing about the block,
+    /// and the caller must not take the rest for all that there is.
+    fn unless_no_memory(&mut self, block: Result<Vec<u8>>) -> Option<Vec<u8>> {
+        match block {
+            Ok(block) => Some(block),
+            Err(error) => {
+                if error.is_out_of_memory() {
+                    self.out.damages.push(error);
+                }
+                None
+            }
+        }
     }
 
     fn read(&self, handle: BlockHandle) -> Result<Vec<u8>> {
@@ -380,8 +395,9 @@ impl Salvor<'_> {
     }
 
     /// Returns the kind of a block that no handle points to; `None` if it is none.
-    fn recognise(&self, handle: BlockHandle) -> Option<(Vec<u8>, Kind)> {
-        let bytes = self.read(handle).ok()?;
+    fn recognise(&mut self, handle: BlockHandle) -> Option<(Vec<u8>, Kind)> {
+        let block = self.read(handle);
+        let bytes = self.unless_no_memory(block)?;
         if Properties::decode(&bytes).is_ok() {
             return Some((bytes, Kind::Properties));
         }

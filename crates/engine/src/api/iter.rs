@@ -150,7 +150,7 @@ impl<S: Source> Ends<S> {
                 return Ok(None);
             }
         }
-        Ok(Some((Key::copied(key), Value::copied(value))))
+        Ok(Some((Key::copied(key), Value::copied(value)?)))
     }
 }
 

@@ -4,7 +4,9 @@
 //! is copied. Iterators copy the entries that they return. A [`Key`] of up to [`INLINE_BYTES_MAX`] bytes takes no
 //! memory of its own.
 
+use crate::Result;
 use situ_storage::Excerpt;
+use situ_storage::memory::copied;
 use situ_table::ValueRef;
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -83,16 +85,28 @@ impl Deref for Key {
 #[derive(Clone)]
 pub struct Value(ValueBytes);
 
+/// A copy of so many bytes has an allocation of its own, apart from its count.
+const LARGE_BYTES: usize = 4 << 10;
+
 #[derive(Clone)]
 enum ValueBytes {
     Owned(Arc<[u8]>),
+    /// A copy whose memory the system may refuse.
+    Large(Arc<Vec<u8>>),
     InBlock(ValueRef),
     InLog(Arc<situ_values::Value>),
 }
 
 impl Value {
-    pub(crate) fn copied(bytes: &[u8]) -> Value {
-        Value(ValueBytes::Owned(bytes.into()))
+    /// Copies a value.
+    ///
+    /// # Errors
+    /// There is no memory for a value of [`LARGE_BYTES`] or more. A smaller one is as any other small allocation.
+    pub(crate) fn copied(bytes: &[u8]) -> Result<Value> {
+        Ok(Value(match bytes.len() {
+            0..LARGE_BYTES => ValueBytes::Owned(bytes.into()),
+            _ => ValueBytes::Large(Arc::new(copied(bytes, "a value")?)),
+        }))
     }
 
     pub(crate) fn shared(bytes: Arc<[u8]>) -> Value {
@@ -115,6 +129,7 @@ impl Deref for Value {
     fn deref(&self) -> &[u8] {
         match &self.0 {
             ValueBytes::Owned(bytes) => bytes,
+            ValueBytes::Large(bytes) => bytes,
             ValueBytes::InBlock(value) => value,
             ValueBytes::InLog(value) => value,
         }
@@ -231,7 +246,7 @@ mod tests {
         let wait = crate::LockWait { transaction: 1, keyspace: "k".to_owned(), key: long.clone(), waits_for: 2 };
         let shown = [
             format!("{:?}", Key::copied(&long)),
-            format!("{:?}", Value::copied(&long)),
+            format!("{:?}", Value::copied(&long).unwrap()),
             format!("{:?}", crate::ScanEntry { key: long.clone().into(), value: long.clone().into() }),
             format!("{:?}", crate::Error::Conflict { keyspace: "k".to_owned(), key: Key::copied(&long) }),
             crate::Error::Conflict { keyspace: "k".to_owned(), key: Key::copied(&long) }.to_string(),
@@ -247,7 +262,7 @@ mod tests {
 
     #[test]
     fn keys_and_values_compare_with_all_forms_of_bytes() {
-        let (key, value) = (Key::copied(b"ada"), Value::copied(b"1815"));
+        let (key, value) = (Key::copied(b"ada"), Value::copied(b"1815").unwrap());
         assert_eq!(key, "ada");
         assert_eq!(key, b"ada");
         assert_eq!(key, *b"ada");

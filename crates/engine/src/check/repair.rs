@@ -541,7 +541,7 @@ impl Repair {
         for (id, keyspace) in &state.keyspaces {
             let values = match with_values.contains(id) {
                 true => {
-                    let unsound = unsound_tables(state, *id, keyspace);
+                    let unsound = unsound_tables(state, *id, keyspace)?;
                     self.value_rescue(keyspace, &unsound, &damaged, &logged)?
                 }
                 false => ValueRescue::default(),
@@ -693,13 +693,23 @@ impl Repair {
 }
 
 /// Returns the tables of a keyspace that are damaged, or are not those that the manifest names.
-fn unsound_tables(state: &StoreState, id: u32, keyspace: &KeyspaceState) -> HashSet<u64> {
-    let is_unsound = |file: &Arc<TableFile>| match file.table() {
-        Ok(table) => table.verify(&mut |_| {}).is_err() || !differences(state, id, &file.meta, &table).is_empty(),
-        Err(_) => true,
-    };
-    let files = keyspace.version.files().map(|(_, file)| file);
-    files.filter(|file| is_unsound(file)).map(|file| file.meta.number).collect()
+///
+/// # Errors
+/// There is no memory to look at a table.
+fn unsound_tables(state: &StoreState, id: u32, keyspace: &KeyspaceState) -> Result<HashSet<u64>> {
+    let mut unsound = HashSet::new();
+    for (_, file) in keyspace.version.files() {
+        let checked = file.table().and_then(|table| table.verify(&mut |_| {}).map(|_| table));
+        let is_sound = match checked {
+            Ok(table) => differences(state, id, &file.meta, &table).is_empty(),
+            Err(error) if error.is_out_of_memory() => return Err(error.into()),
+            Err(_) => false,
+        };
+        if !is_sound {
+            unsound.insert(file.meta.number);
+        }
+    }
+    Ok(unsound)
 }
 
 /// Checks that no entry of a sound table has lost its value.

@@ -222,7 +222,7 @@ struct Verifier<'a> {
     files: Vec<FileMeta>,
     bytes_total: u64,
     report: VerifyReport,
-    /// A file that the caller has no right to read. It may be sound.
+    /// The first error that says nothing about its file: no right to read it, or no memory.
     refused: Option<StorageError>,
     progress: &'a mut dyn FnMut(VerifyProgress),
 }
@@ -272,12 +272,16 @@ impl Verifier<'_> {
     }
 
     fn fail(&mut self, name: FileName, error: StorageError) {
-        if error.is_permission_denied() {
+        self.fail_at(&self.path(name), error);
+    }
+
+    /// Notes an error as a damage, but for an error that says nothing about the file.
+    fn fail_at(&mut self, place: &str, error: StorageError) {
+        if error.is_permission_denied() || error.is_out_of_memory() {
             self.refused.get_or_insert(error);
-            return;
+        } else {
+            self.add(damage_of(place, error));
         }
-        let damage = damage_of(&self.path(name), error);
-        self.add(damage);
     }
 
     fn wrong(&mut self, name: FileName, what: &str, expected: impl fmt::Display, found: impl fmt::Display) {
@@ -454,8 +458,7 @@ impl Verifier<'_> {
         let mut moved = merge.first();
         loop {
             if let Err(error) = moved {
-                let damage = damage_of(&what, error);
-                return self.add(damage);
+                return self.fail_at(&what, error);
             }
             if !merge.valid() {
                 return;
@@ -497,7 +500,7 @@ impl Verifier<'_> {
                 lost.push(value.error);
             }
         });
-        lost.into_iter().chain(checked.err()).for_each(|error| self.add(damage_of(&what, error)));
+        lost.into_iter().chain(checked.err()).for_each(|error| self.fail_at(&what, error));
     }
 
     /// Carries out step 6 for the damage that the segments themselves show.

@@ -54,8 +54,8 @@ const SMALL_BYTES_MAX: usize = 4 << 10;
 /// The size that chunks grow to: a huge page of x86-64 and of most ARM systems.
 pub(super) const CHUNK_BYTES_MAX: usize = 2 << 20;
 
-/// Minimum length of pieces that always get their own memory.
-pub(super) const LARGE_BYTES: usize = CHUNK_BYTES_MAX / 4;
+/// Minimum length of pieces that always get their own memory. A writer reserves it before the log has the entry.
+pub(super) const LARGE_BYTES: usize = CHUNK_BYTES_MAX / 32;
 
 /// The alignment of every piece.
 pub(super) const ALIGNMENT: usize = 8;

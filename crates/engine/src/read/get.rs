@@ -119,7 +119,7 @@ impl<'a> Lookup<'a> {
             self.cover(table.tombstone_index());
         }
         if let Some(entry) = table.get(self.key, self.sequence, self.hash, &self.options)? {
-            return self.judge(entry.trailer, || Value::in_block(entry.value));
+            return self.judge(entry.trailer, || Ok(Value::in_block(entry.value)));
         }
         Ok(if self.cover > 0 { Answer::Gone } else { Answer::NotHere })
     }
@@ -130,14 +130,14 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    fn judge(&self, trailer: Trailer, value: impl FnOnce() -> Value) -> Result<Answer> {
+    fn judge(&self, trailer: Trailer, value: impl FnOnce() -> Result<Value>) -> Result<Answer> {
         if trailer.sequence() < self.cover {
             return Ok(Answer::Gone);
         }
         match trailer.kind() {
-            Some(KeyKind::Put) => Ok(Answer::Value(value())),
+            Some(KeyKind::Put) => Ok(Answer::Value(value()?)),
             Some(KeyKind::Delete) => Ok(Answer::Gone),
-            Some(KeyKind::ValueHandle) => Ok(Answer::Pointer(Found { pointer: value() })),
+            Some(KeyKind::ValueHandle) => Ok(Answer::Pointer(Found { pointer: value()? })),
             kind => Err(unexpected_kind(self.key, kind)),
         }
     }

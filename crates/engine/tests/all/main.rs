@@ -1,5 +1,9 @@
 //! The tests of `situ_engine` through its public interface: one program, so that one is linked. A module is a subject.
 
+/// Lets a test refuse allocations to one thread.
+#[global_allocator]
+static MEMORY: situ_sim::SimMemory = situ_sim::SimMemory;
+
 mod alone;
 #[path = "../../../device/tests/common/mod.rs"]
 #[allow(dead_code, reason = "not all of them are used here")]
@@ -32,6 +36,7 @@ mod home_elsewhere; // a store whose home is no directory here
 mod iterators; // iterators against `BTreeMap::range`
 mod keyspaces; // promise 4: creating and dropping keyspaces
 mod kill; // promise 1 on a real disk: a process that is killed
+mod little_memory; // values of many lengths, and threads that get no memory for them
 mod log_area; // the log on a fast disk without a file system
 mod loggers; // one to three loggers carry asynchronous writes
 mod looked_at; // tables of units elsewhere are read once

@@ -17,6 +17,7 @@ use crate::live::rewrite::{decode_all, entries_of};
 use crate::live::snapshots::{Moment, decode};
 use crate::{Error, Result};
 use situ_engine::{Durability, Keyspace, WriteBatch};
+use situ_storage::memory::copied;
 use situ_values::Handle;
 use std::collections::VecDeque;
 use std::fmt;
@@ -168,7 +169,7 @@ enum FoundValue {
 impl Found {
     fn new(entry: &Entry<'_>) -> Result<Found> {
         let value = match entry.value {
-            Value::Inline(bytes) => FoundValue::Here(bytes.to_vec()),
+            Value::Inline(bytes) => FoundValue::Here(copied(bytes, "a value")?),
             Value::Pointer(handle) => FoundValue::There(Handle::decode(handle)?),
         };
         Ok(Found { key: entry.key.to_vec(), value, expires_ms: entry.expires_ms })
@@ -261,7 +262,7 @@ impl Iterator for SortedScan {
 
     fn next(&mut self) -> Option<Result<Pair>> {
         let pair = self.entries.as_mut()?.next()?;
-        Some(pair.map(|(key, value)| (key.to_vec(), value.to_vec())).map_err(Error::from))
+        Some(pair.map_err(Error::from).and_then(|(key, value)| Ok((key.to_vec(), copied(&value, "a value")?))))
     }
 }
 
@@ -277,7 +278,7 @@ impl Core {
     /// Returns the value of an entry that a snapshot has.
     fn value_at(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
         match entry.value {
-            Value::Inline(bytes) => Ok(bytes.to_vec()),
+            Value::Inline(bytes) => Ok(copied(bytes, "a value")?),
             Value::Pointer(handle) => Ok(self.large.log.read(&Handle::decode(handle)?, entry.key)?.into_vec()),
         }
     }

@@ -205,7 +205,7 @@ impl HashStore {
         if core.is_quick() {
             return core.get(key.as_ref()).map(Some);
         }
-        Ok(core.get_pending(hash_of(key.as_ref(), core.seed), key.as_ref(), core.now_ms()))
+        core.get_pending(hash_of(key.as_ref(), core.seed), key.as_ref(), core.now_ms())
     }
 
     /// Reads `key` and calls `done`, once, from this thread or from one of the store.

@@ -21,6 +21,7 @@ use crate::format::bucket::Header;
 use crate::format::entry::{Entry, Value};
 use crate::format::rebuild::Change;
 use crate::live::core::{Core, Seen};
+use situ_storage::memory::copied;
 use situ_values::Handle;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -68,7 +69,7 @@ impl Core {
 
     /// Returns the place of the value of a key.
     pub(crate) fn locate(&self, hash: u64, key: &[u8], now_ms: u64) -> Result<Option<Located>> {
-        if let Some(known) = self.get_pending(hash, key, now_ms) {
+        if let Some(known) = self.get_pending(hash, key, now_ms)? {
             return Ok(known.map(Located::Here));
         }
         loop {
@@ -82,12 +83,12 @@ impl Core {
     }
 
     /// Returns the pending change of a key, if there is one.
-    pub(crate) fn get_pending(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<Option<Vec<u8>>> {
-        let found = self.writes.pending.find(hash, key, self.writes.visible())?;
-        Some(match found.change() {
-            Change::Put(entry) if !entry.is_expired(now_ms) => Some(entry.value.bytes().to_vec()),
+    pub(crate) fn get_pending(&self, hash: u64, key: &[u8], now_ms: u64) -> Result<Option<Option<Vec<u8>>>> {
+        let Some(found) = self.writes.pending.find(hash, key, self.writes.visible()) else { return Ok(None) };
+        Ok(Some(match found.change() {
+            Change::Put(entry) if !entry.is_expired(now_ms) => Some(copied(entry.value.bytes(), "a value")?),
             _ => None,
-        })
+        }))
     }
 
     /// Does steps 3 and 4; none if the bucket has to be read again.
@@ -161,7 +162,7 @@ fn value_of(entry: &Entry<'_>, now_ms: u64) -> Result<Option<Located>> {
         return Ok(None);
     }
     Ok(Some(match entry.value {
-        Value::Inline(bytes) => Located::Here(bytes.to_vec()),
+        Value::Inline(bytes) => Located::Here(copied(bytes, "a value")?),
         Value::Pointer(bytes) => Located::There(Handle::decode(bytes)?),
     }))
 }

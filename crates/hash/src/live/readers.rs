@@ -69,7 +69,7 @@ impl Core {
         let mut asked: Vec<(usize, u64)> = Vec::new();
         for (at, key) in keys.iter().enumerate() {
             let hash = hash_of(key, self.seed);
-            let known = self.get_pending(hash, key, now_ms);
+            let known = self.get_pending(hash, key, now_ms)?;
             if known.is_none() {
                 asked.push((at, hash));
             }
