@@ -22,7 +22,7 @@ fn main() -> std::io::Result<()> {
         put(name, situ_cache::fuzzing::corpus(name))?;
     }
     put("memcached_request", situ_server::fuzzing::corpus())?;
-    put("disk", situ_storage::fuzzing::corpus())?;
+    put("disk", situ_rawdisk::fuzzing::corpus())?;
     put("values", situ_values::fuzzing::corpus())?;
     put("http_request", situ_server::fuzzing::http_corpus())?;
     put("node_message", situ_node::fuzzing::message_corpus())?;

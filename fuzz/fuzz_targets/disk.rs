@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| situ_storage::fuzzing::disk(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| situ_rawdisk::fuzzing::disk(data));

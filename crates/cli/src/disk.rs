@@ -15,7 +15,8 @@ use situ::{Listener, Options, StoreBuilder, StoreEvent};
 use situ_base::Env;
 use situ_base::lock;
 use situ_device::{Device, Drive, Geometry};
-use situ_storage::{AreaUse, DirectoryVolume, FormatOptions, RawOptions, RawReport, RawVolume, Volume};
+use situ_rawdisk::{AreaUse, FormatOptions, RawOptions, RawReport, RawVolume};
+use situ_storage::{DirectoryVolume, Volume};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 

@@ -97,6 +97,7 @@
 //! | errors and their cures | [`Error`] |
 //! | damage | [`verify_directory`], [`repair_directory`] |
 //! | other clocks, threads, devices and volumes | [`env`](mod@env), [`device`], [`storage`] |
+//! | a disk without a file system | [`rawdisk`] |
 //!
 //! # Features
 //!
@@ -154,12 +155,16 @@ pub mod device {
     };
 }
 
+/// A disk without a file system as a volume.
+pub mod rawdisk {
+    pub use situ_rawdisk::{AreaUse, CacheUse, DiskId, FormatOptions, RawCheck, RawOptions, RawReport, RawVolume};
+}
+
 /// Volumes: the places of a store's files. [`StoreBuilder::open_volume`] takes one.
 pub mod storage {
     pub use situ_storage::{
-        AreaUse, CacheUse, Corruption, DirectoryVolume, DiskId, Error, FileMeta, FileName, FinishedRead, FormatOptions,
-        Lock, PageFile, RawCheck, RawOptions, RawReport, RawVolume, ReadCompletion, ReadQueue, ReadRequest, Reader,
-        Result, Volume, Writer,
+        Corruption, DirectoryVolume, Error, FileMeta, FileName, FinishedRead, Lock, PageFile, ReadCompletion,
+        ReadQueue, ReadRequest, Reader, Result, Volume, Writer,
     };
 }
 

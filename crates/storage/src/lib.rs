@@ -1,7 +1,7 @@
 //! Volumes: named files that are written once, front to back, and then only read.
 //!
 //! A [`Volume`] is a place where a store keeps data: a directory ([`DirectoryVolume`]), a device without a file system
-//! ([`RawVolume`]), a simulated one, a node on another machine. Two kinds of file exist:
+//! (`situ_rawdisk::RawVolume`), a simulated one, a node on another machine. Two kinds of file exist:
 //!
 //! * *written once*: tables and manifests. [`Volume::create`] gives a [`Writer`], [`Volume::open`] a [`Reader`].
 //! * *page files*: log files. [`Volume::create_pages`] reserves room first; then whole pages are written at any
@@ -31,7 +31,7 @@ mod error;
 mod excerpt;
 pub mod memory;
 mod name;
-mod raw;
+mod read_request;
 mod reads;
 mod volume;
 
@@ -39,11 +39,12 @@ pub use directory::DirectoryVolume;
 pub use error::{Corruption, Error, Result};
 pub use excerpt::Excerpt;
 pub use name::{FileMeta, FileName};
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub use raw::fuzzing;
-pub use raw::{AreaUse, CacheUse, DiskId, FormatOptions, RawCheck, RawOptions, RawReport, RawVolume};
-pub use reads::{FinishedRead, ReadCompletion, ReadQueue, ReadRequest};
+pub use read_request::{ReadCompletion, ReadRequest};
+pub use reads::{FinishedRead, ReadQueue};
+/// The parts of a volume whose reads complete later, for those who implement one.
+pub mod serve {
+    pub use crate::reads::{Pump, QueuedRead, ReadService, Served, Source};
+}
 pub use volume::{Lock, PageFile, Reader, Volume, Writer};
 
 pub use situ_device::{Buffer, Geometry, Nature, PAGE_BYTES, Space};

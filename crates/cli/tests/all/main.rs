@@ -17,6 +17,7 @@ mod hash; // hash stores
 mod import; // `import` in a program without RocksDB
 mod import_rocksdb; // `import rocksdb`: runs in `make test-import`
 mod inspect; // `inspect` of sound and of damaged stores; `bench`
+mod little_memory; // large values, and a server with little memory
 mod many_keyspaces; // many keyspaces, and little memory
 mod measure; // `serve` beside memcached, measured; ignored
 mod measure_flash; // a cache on flash beside extstore, measured; ignored

@@ -368,7 +368,7 @@ fn closing_ends_threads_that_have_just_found_the_store_open() {
             let file = std::fs::File::create(&fast).unwrap();
             file.set_len(64 << 20).unwrap();
             let device = situ_device::open(&fast, situ_device::OpenOptions::default()).unwrap();
-            situ_storage::RawVolume::format(device, Env::system(), &situ_storage::FormatOptions::default()).unwrap();
+            situ_rawdisk::RawVolume::format(device, Env::system(), &situ_rawdisk::FormatOptions::default()).unwrap();
             let store = StoreBuilder::new(options(1)).env(env()).fast_disk(&fast).open(&home).unwrap();
             if fails {
                 file.set_len(0).unwrap();

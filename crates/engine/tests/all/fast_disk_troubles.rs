@@ -7,8 +7,9 @@ use situ_engine::{
     Durability, Error, RepairOptions, Store, StoreBuilder, repair_directory, repair_volumes, verify_directory,
     verify_volumes,
 };
+use situ_rawdisk::{FormatOptions, RawOptions, RawVolume};
 use situ_sim::{Fault, FaultPlan, Operation, Rule, SimExecutor, SimVolume};
-use situ_storage::{DirectoryVolume, FileName, FormatOptions, RawOptions, RawVolume, Volume};
+use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

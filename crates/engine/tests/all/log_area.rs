@@ -3,8 +3,8 @@
 use crate::common::raw::{JOURNAL, PAGE, formatted};
 use crate::common::watched::Watched;
 use situ_engine::{Durability, Options, Store, StoreBuilder};
+use situ_rawdisk::{RawOptions, RawVolume};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed, wait};
-use situ_storage::{RawOptions, RawVolume};
 use std::sync::Arc;
 
 const LOG_PAGES: u64 = 400;

@@ -5,8 +5,8 @@ use crate::common::raw::{JOURNAL, PAGE, formatted, volume};
 use crate::common::watched::{Seen, Watched};
 use situ_base::Env;
 use situ_engine::{Ablation, Durability, Options, Store, StoreBuilder};
+use situ_rawdisk::{RawOptions, RawVolume};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed, wait};
-use situ_storage::{RawOptions, RawVolume};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -7,11 +7,12 @@ use crate::common::small_options;
 use situ_base::Env;
 use situ_device::{Device, Geometry};
 use situ_engine::{Durability, Error, KeyspaceOptions, Listener, Options, Store, StoreBuilder, StoreEvent};
+use situ_rawdisk::{FormatOptions, RawVolume};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume,
     crash_volume_and_device_everywhere, for_each_seed,
 };
-use situ_storage::{FileName, FormatOptions, RawVolume, Volume};
+use situ_storage::{FileName, Volume};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -3,8 +3,9 @@
 use crate::common::*;
 use situ_base::Env;
 use situ_engine::{Error, Result, Store, StoreBuilder};
+use situ_rawdisk::{FormatOptions, RawOptions, RawVolume};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, for_each_seed};
-use situ_storage::{Error as StorageError, FormatOptions, RawOptions, RawVolume, Volume};
+use situ_storage::{Error as StorageError, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -9,8 +9,9 @@ use situ_engine::{
     Durability, Error, Listener, Options, RepairOptions, Store, StoreBuilder, StoreEvent, repair_directory,
     verify_directory, verify_volumes,
 };
+use situ_rawdisk::{FormatOptions, RawOptions, RawVolume};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
-use situ_storage::{DirectoryVolume, FileName, FormatOptions, RawOptions, RawVolume, Volume};
+use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

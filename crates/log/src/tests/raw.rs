@@ -4,10 +4,10 @@
 
 use super::simulated::{Told, check_found, recovered, work};
 use super::*;
+use situ_rawdisk::{FormatOptions, RawOptions, RawVolume};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, crash_device_everywhere, for_each_seed,
 };
-use situ_storage::{FormatOptions, RawOptions, RawVolume};
 use std::time::Duration;
 
 const PAGE: u64 = PAGE_BYTES as u64;

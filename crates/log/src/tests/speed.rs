@@ -5,7 +5,7 @@
 use super::*;
 use crate::files::Files;
 use crate::shadow::Nowhere;
-use situ_storage::{RawOptions, RawVolume};
+use situ_rawdisk::{RawOptions, RawVolume};
 use std::time::{Duration, Instant};
 
 fn volume() -> (Option<tempfile::TempDir>, Arc<dyn Volume>) {

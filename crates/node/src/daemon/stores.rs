@@ -315,10 +315,10 @@ mod tests {
         let env = Env::system();
         let device: Arc<dyn situ_device::Device> =
             Arc::new(situ_sim::SimDevice::new(&env, 32 << 20, situ_sim::FaultPlan::none(), 1));
-        situ_storage::RawVolume::format(Arc::clone(&device), env.clone(), &situ_storage::FormatOptions::default())
+        situ_rawdisk::RawVolume::format(Arc::clone(&device), env.clone(), &situ_rawdisk::FormatOptions::default())
             .unwrap();
         let open = || {
-            let raw = situ_storage::RawVolume::open(Arc::clone(&device), env.clone(), Default::default()).unwrap();
+            let raw = situ_rawdisk::RawVolume::open(Arc::clone(&device), env.clone(), Default::default()).unwrap();
             stores(Storage::Disk(Arc::new(raw)))
         };
         let first = open();

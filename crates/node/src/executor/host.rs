@@ -7,7 +7,6 @@
 //!
 //! A run that needs a place waits for the host to come back, for the session's time at most.
 
-use super::session::Session;
 use crate::error::CallError;
 use crate::host_connection::HostConnection;
 use crate::message::{Call, Message, Pace, PaceAnswer, Reserve, ReservedPlace};
@@ -15,7 +14,7 @@ use crate::task_files::{GivenUp, TaskFiles};
 use situ_base::lock;
 use situ_compaction::{TablePlace, Task, TaskHost};
 use situ_storage::{Error, Result, Writer};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -27,9 +26,28 @@ const PACE_AHEAD_BYTES: u64 = 2 << 20;
 /// Within this time the host answers, or is asked again.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
+/// The volumes of a host, and the files of each.
+#[derive(Default)]
+pub(super) struct HostVolumes(Mutex<BTreeMap<u32, Arc<dyn TaskFiles>>>);
+
+impl HostVolumes {
+    pub(super) fn replace(&self, volumes: BTreeMap<u32, Arc<dyn TaskFiles>>) {
+        let before = std::mem::replace(&mut *lock(&self.0), volumes);
+        // A connection to another node takes a moment to end.
+        drop(before);
+    }
+
+    /// Returns the files of a volume.
+    pub(super) fn files(&self, volume: u32) -> Result<Arc<dyn TaskFiles>> {
+        let found = lock(&self.0).get(&volume).cloned();
+        found.ok_or_else(|| Error::Invalid(format!("the host has not told the node where its volume {volume} lies")))
+    }
+}
+
 /// A host, as one attempt sees it.
 pub(super) struct RemoteHost {
-    session: Weak<Session>,
+    /// The session's. They go with the session.
+    volumes: Weak<HostVolumes>,
     token: u64,
     /// The expected number of tables, about.
     tables_expected: AtomicU64,
@@ -84,12 +102,16 @@ struct State {
 }
 
 impl RemoteHost {
-    pub(super) fn new(session: &Arc<Session>, attempt: u64, token: u64) -> RemoteHost {
+    pub(super) fn new(
+        connection: &Arc<HostConnection>,
+        volumes: &Arc<HostVolumes>,
+        attempt: u64,
+        token: u64,
+    ) -> RemoteHost {
         let (given_up, state) = (GivenUp::default(), Mutex::default());
-        let calls = Arc::new(Calls { connection: session.connection(), attempt, given_up, state });
-        let session = Arc::downgrade(session);
+        let calls = Arc::new(Calls { connection: Arc::clone(connection), attempt, given_up, state });
         RemoteHost {
-            session,
+            volumes: Arc::downgrade(volumes),
             token,
             tables_expected: AtomicU64::new(1),
             table_bytes: AtomicU64::new(0),
@@ -215,8 +237,7 @@ impl TaskHost for RemoteHost {
 
     fn create(&self, _level: u32, place: TablePlace) -> Result<(TablePlace, Box<dyn Writer>)> {
         self.check()?;
-        let session = self.session.upgrade().ok_or_else(given_up)?;
-        let files = session.files(place.volume)?;
+        let files = self.volumes.upgrade().ok_or_else(given_up)?.files(place.volume)?;
         let bound = self.table_bytes.load(Ordering::Relaxed);
         let inner = files.create(self.token, place.number, bound, &self.calls.given_up)?;
         lock(&self.made).push(Table { files, number: place.number });

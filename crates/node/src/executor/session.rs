@@ -1,6 +1,6 @@
 //! A host on a node: where its volumes lie, and its attempts.
 
-use super::host::{RemoteHost, Tables};
+use super::host::{HostVolumes, RemoteHost, Tables};
 use crate::error::CallError;
 use crate::host_connection::HostConnection;
 use crate::message::{Message, TaskDone, TaskOutcome, TaskState, Tasks};
@@ -8,7 +8,7 @@ use crate::peer::{Peer, Reply};
 use crate::task_files::TaskFiles;
 use situ_base::{Env, lock};
 use situ_offload::Decider;
-use situ_storage::{Error, Result};
+use situ_storage::Result;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,13 +17,13 @@ pub(super) struct Session {
     connection: Arc<HostConnection>,
     /// Knows the rules and the reads of this host only.
     pub(super) decider: Decider,
+    volumes: Arc<HostVolumes>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     own: Option<Arc<dyn TaskFiles>>,
-    volumes: BTreeMap<u32, Arc<dyn TaskFiles>>,
     attempts: BTreeMap<u64, Attempt>,
     is_closed: bool,
 }
@@ -63,7 +63,8 @@ pub(super) enum Begun {
 
 impl Session {
     pub(super) fn new(env: &Env, linger: Duration, decider: Decider) -> Session {
-        Session { connection: Arc::new(HostConnection::new(env, linger)), decider, state: Mutex::default() }
+        let connection = Arc::new(HostConnection::new(env, linger));
+        Session { connection, decider, volumes: Arc::default(), state: Mutex::default() }
     }
 
     pub(super) fn connection(&self) -> Arc<HostConnection> {
@@ -88,19 +89,16 @@ impl Session {
     }
 
     pub(super) fn place(&self, volumes: BTreeMap<u32, Arc<dyn TaskFiles>>) {
-        let before = std::mem::replace(&mut lock(&self.state).volumes, volumes);
-        // A connection to another node takes a moment to end.
-        drop(before);
+        self.volumes.replace(volumes);
     }
 
     /// Returns the files of a volume of the host.
     pub(super) fn files(&self, volume: u32) -> Result<Arc<dyn TaskFiles>> {
-        let found = lock(&self.state).volumes.get(&volume).cloned();
-        found.ok_or_else(|| Error::Invalid(format!("the host has not told the node where its volume {volume} lies")))
+        self.volumes.files(volume)
     }
 
     /// Finds an attempt, which is answered by `reply` from now on, or enters it.
-    pub(super) fn find_or_enter(self: &Arc<Self>, attempt: u64, token: u64, reply: Reply) -> Found {
+    pub(super) fn find_or_enter(&self, attempt: u64, token: u64, reply: Reply) -> Found {
         let mut state = lock(&self.state);
         if state.is_closed {
             return Found::Gone(reply);
@@ -117,7 +115,7 @@ impl Session {
             }
             None => {
                 before = None;
-                let host = Arc::new(RemoteHost::new(self, attempt, token));
+                let host = Arc::new(RemoteHost::new(&self.connection, &self.volumes, attempt, token));
                 let entered = Attempt { stage: Stage::Waiting, host: Arc::clone(&host), reply: Some(reply) };
                 state.attempts.insert(attempt, entered);
                 Found::Entered(host)

@@ -4,10 +4,11 @@ use crate::error::CallError;
 use crate::fields::Rest;
 use crate::lease::Note;
 use crate::message::PatchPages;
+use situ_rawdisk::{FormatOptions, RawOptions, RawVolume};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, SimVolume, crash_everywhere, for_each_seed,
 };
-use situ_storage::{DirectoryVolume, FileMeta, FormatOptions, PAGE_BYTES, RawOptions, RawVolume};
+use situ_storage::{DirectoryVolume, FileMeta, PAGE_BYTES};
 
 const LOG: FileName = FileName::Log(1);
 const TABLE: FileName = FileName::Table(2);

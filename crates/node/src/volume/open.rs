@@ -1,20 +1,18 @@
 //! A file that is open on the node.
 
 use super::VOLUME;
-use super::names::Names;
+use super::names::{Named, Names};
 use crate::client::{Attempt, Shared};
 use crate::error::CallError;
 use crate::message::{Call, Close, Message, Open, OpenPages, ReadBytes};
-use situ_base::lock;
 use situ_storage::{Error, FileName};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// An open file or page file. Dropped, it is closed on the node.
 pub(super) struct OpenFile {
     pub(super) shared: Arc<Shared>,
     pub(super) handle: u64,
-    /// The name that it has by now; `None` of a file that was removed or replaced.
-    name: Mutex<Option<FileName>>,
+    name: Arc<Named>,
     /// For messages: the name that it had when it was opened.
     pub(super) path: String,
     pub(super) bytes: u64,
@@ -31,26 +29,20 @@ impl OpenFile {
         bytes: u64,
         is_pages: bool,
     ) -> Arc<OpenFile> {
-        let file = Arc::new(OpenFile {
+        Arc::new(OpenFile {
             shared: Arc::clone(shared),
             handle,
-            name: Mutex::new(Some(name)),
+            name: names.opened(name),
             path: format!("{}/{name}", shared.address),
             bytes,
             is_pages,
             names: Arc::clone(names),
-        });
-        names.opened(name, &file);
-        file
+        })
     }
 
     /// The name that it has by now.
     pub(super) fn name(&self) -> Option<FileName> {
-        *lock(&self.name)
-    }
-
-    pub(super) fn set_name(&self, name: Option<FileName>) {
-        *lock(&self.name) = name;
+        self.name.get()
     }
 
     /// Asks something of the file; opens it again if the node does not know it any more.
@@ -102,8 +94,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         self.shared.let_go(self.handle);
-        let name = self.name();
-        name.iter().for_each(|name| self.names.closed(*name));
+        self.names.closed(&self.name);
         if let Some(attempt) = self.shared.alive() {
             let close = Close { handle: self.handle }.encode();
             // Where it does not arrive, the next connection says what stays open.

@@ -83,11 +83,9 @@ impl<E: Engine> Executor<E> {
         with_cas: bool,
         expires: i32,
     ) -> Outcome {
+        // A write of an earlier key may have failed since.
         if session.output.take_cut_short() {
-            // A write of an earlier key has failed, and its error was the end of the answer.
-            session.resume = 0;
-            self.answer(session, Command::GetAndTouch, |_| {});
-            return Outcome::Done;
+            return self.end_cut_short(session);
         }
         while let Some((key, next)) = next_key(keys, session.resume) {
             if let Some(wait) = self.check(session) {
@@ -130,9 +128,19 @@ impl<E: Engine> Executor<E> {
                 continue;
             }
             self.put_and_return(session, stripe, None, (key, header), item, line, OnFailure::EndAnswer);
+            if session.output.take_cut_short() {
+                return self.end_cut_short(session);
+            }
         }
         session.resume = 0;
         session.output.append_end(b"END\r\n".to_vec());
+        self.answer(session, Command::GetAndTouch, |_| {});
+        Outcome::Done
+    }
+
+    /// Ends a retrieval whose answer an error has ended.
+    fn end_cut_short(&self, session: &mut Session<E::Value>) -> Outcome {
+        session.resume = 0;
         self.answer(session, Command::GetAndTouch, |_| {});
         Outcome::Done
     }

@@ -22,6 +22,7 @@
 //! their key for a moment, which waits for a write to it. The moment ends when the read has begun: a read sees what was
 //! written before it began. Connections without outstanding writes read without it.
 
+use std::collections::TryReserveError;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -444,9 +445,8 @@ impl<E: Engine> Executor<E> {
         let header = header.encode();
         let change = ChangeInParts::Put { key, parts: [&header, first, second] };
         let Some(reply) = self.made_at_once(session, stripe, command, change, reply, on_failure) else { return };
-        let before = self.batcher.batch.byte_len();
-        self.batcher.batch.put(key, &[&header, first, second]);
-        self.gathered(session, stripe, command, before, reply, on_failure);
+        let change_bytes = self.batcher.batch.put(key, &[&header, first, second]);
+        self.gathered(session, stripe, command, change_bytes, reply, on_failure);
     }
 
     /// Gathers a put of `item` with another header, and keeps the place of an answer of `line` and the item's data.
@@ -462,10 +462,9 @@ impl<E: Engine> Executor<E> {
         on_failure: OnFailure,
     ) {
         let header = header.encode();
-        let before = self.batcher.batch.byte_len();
-        self.batcher.batch.put(key, &[&header, item.data()]);
+        let change_bytes = self.batcher.batch.put(key, &[&header, item.data()]);
         let data_at = item.header.byte_len();
-        self.gathered(session, stripe, command, before, Reply::Value(line, item.value, data_at), on_failure);
+        self.gathered(session, stripe, command, change_bytes, Reply::Value(line, item.value, data_at), on_failure);
     }
 
     pub(crate) fn remove(
@@ -479,9 +478,8 @@ impl<E: Engine> Executor<E> {
     ) {
         let change = ChangeInParts::Delete { key };
         let Some(reply) = self.made_at_once(session, stripe, Some(command), change, reply, on_failure) else { return };
-        let before = self.batcher.batch.byte_len();
-        self.batcher.batch.delete(key);
-        self.gathered(session, stripe, Some(command), before, reply, on_failure);
+        let change_bytes = self.batcher.batch.delete(key);
+        self.gathered(session, stripe, Some(command), Ok(change_bytes), reply, on_failure);
     }
 
     /// Makes a change and answers, if the engine makes changes at once. Otherwise the reply comes back.
@@ -517,8 +515,10 @@ impl<E: Engine> Executor<E> {
             Ok(()) => session.output.append_reply(reply),
             Err(error) => {
                 self.counters.add(Counter::WriteFailures, 1);
-                if on_failure != OnFailure::Silence {
-                    session.output.append(|out| push_server_error(out, &error));
+                match on_failure {
+                    OnFailure::Silence => {}
+                    OnFailure::Report => session.output.append(|out| push_server_error(out, &error)),
+                    OnFailure::EndAnswer => session.output.cut_short(&error),
                 }
             }
         }
@@ -527,20 +527,25 @@ impl<E: Engine> Executor<E> {
         }
     }
 
+    /// Keeps the place of the answer to a change that was gathered. Refuses a change for which there is no memory.
     fn gathered(
         &mut self,
         session: &mut Session<E::Value>,
         stripe: StripeIndex,
         command: Option<Command>,
-        batch_bytes_before: usize,
+        change_bytes: Result<usize, TryReserveError>,
         reply: Reply<E::Value>,
         on_failure: OnFailure,
     ) {
+        let Ok(write_bytes) = change_bytes else {
+            self.stripes.release(stripe);
+            let error = EngineError::new("out of memory storing object");
+            return self.made(session, command, Err(error), reply, on_failure);
+        };
         self.end_lap(session);
         let batch = self.batcher.own(session.token, stripe);
         session.last_batch = Some(batch);
         let started = session.started;
-        let write_bytes = self.batcher.batch.byte_len() - batch_bytes_before;
         session.output.append_await(Await { batch, reply, write_bytes, on_failure, command, started });
         if self.batcher.is_full() {
             self.submit();

@@ -189,6 +189,14 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         self.push_end(end, self.awaiting > 0);
     }
 
+    /// Ends the answer that is being given in parts with an error.
+    pub(crate) fn cut_short(&mut self, error: &EngineError) {
+        let mut end = Vec::new();
+        push_server_error(&mut end, error);
+        self.append_end(end);
+        self.cut_short = true;
+    }
+
     /// True, once, if an error has ended the answer that is being given in parts: nothing more of it may be appended.
     pub(crate) fn take_cut_short(&mut self) -> bool {
         std::mem::take(&mut self.cut_short)

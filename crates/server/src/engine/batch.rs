@@ -1,5 +1,6 @@
 //! Changes, and batches of them.
 
+use std::collections::TryReserveError;
 use std::ops::Range;
 
 /// One change in a [`WriteBatch`].
@@ -51,8 +52,14 @@ struct Span {
 }
 
 impl WriteBatch {
-    /// Appends a put whose value is the concatenation of `parts`.
-    pub fn put(&mut self, key: &[u8], parts: &[&[u8]]) {
+    /// Appends a put whose value is the concatenation of `parts`. Returns the bytes of the key and the value.
+    ///
+    /// # Errors
+    /// The system has no memory for the key and the value. The batch keeps what it has.
+    pub fn put(&mut self, key: &[u8], parts: &[&[u8]]) -> Result<usize, TryReserveError> {
+        let bytes = parts.iter().fold(key.len(), |sum, part| sum.saturating_add(part.len()));
+        self.bytes.try_reserve(bytes)?;
+        self.changes.try_reserve(1)?;
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         let middle = self.bytes.len();
@@ -60,13 +67,15 @@ impl WriteBatch {
             self.bytes.extend_from_slice(part);
         }
         self.changes.push(Span { key: start..middle, value: Some(middle..self.bytes.len()) });
+        Ok(bytes)
     }
 
-    /// Appends a delete.
-    pub fn delete(&mut self, key: &[u8]) {
+    /// Appends a delete. Returns the bytes of the key.
+    pub fn delete(&mut self, key: &[u8]) -> usize {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         self.changes.push(Span { key: start..self.bytes.len(), value: None });
+        key.len()
     }
 
     /// Returns the changes in order.
@@ -103,7 +112,7 @@ mod tests {
     #[test]
     fn a_batch_gives_back_what_was_put_in() {
         let mut batch = WriteBatch::default();
-        batch.put(b"a", &[b"1", b"", b"23"]);
+        assert_eq!(batch.put(b"a", &[b"1", b"", b"23"]), Ok(4));
         batch.delete(b"b");
         let changes: Vec<_> = batch.changes().collect();
         assert_eq!(changes, [Change::Put { key: b"a", value: b"123" }, Change::Delete { key: b"b" }]);

@@ -276,7 +276,7 @@ fn a_server_starts_on_an_engine_that_takes_no_writes_and_serves_reads() {
 fn a_value_that_is_not_an_item_is_reported() {
     let engine = MemoryEngine::start(None);
     let mut batch = WriteBatch::default();
-    batch.put(b"a", &[b"not an item"]);
+    batch.put(b"a", &[b"not an item"]).unwrap();
     engine.write(batch, &(Arc::new(|| ()) as _), Box::new(|result| result.unwrap()));
     let server = start(&engine);
     let mut stream = connect(&server);

@@ -24,7 +24,7 @@ use std::time::Duration;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A queue, and the reads in it. Used by the pump's thread alone.
-pub(crate) trait Source: Send + 'static {
+pub trait Source: Send + 'static {
     /// The type of its reads.
     type Read: QueuedRead;
     /// Returns the number of reads that it takes now.
@@ -50,7 +50,7 @@ struct Shared<R> {
 }
 
 /// The handle of a pump's thread.
-pub(crate) struct Pump<R> {
+pub struct Pump<R> {
     shared: Arc<Shared<R>>,
 }
 
@@ -59,7 +59,7 @@ impl<R: QueuedRead> Pump<R> {
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub(crate) fn start<S: Source<Read = R>>(env: &Env, watch: Arc<dyn Watch>, source: S) -> io::Result<Pump<R>> {
+    pub fn start<S: Source<Read = R>>(env: &Env, watch: Arc<dyn Watch>, source: S) -> io::Result<Pump<R>> {
         let state = State { waiting: VecDeque::new(), is_resting: false, is_closed: false };
         let shared = Arc::new(Shared { state: Mutex::new(state), watch });
         let served = Serving(Arc::clone(&shared));
@@ -68,7 +68,7 @@ impl<R: QueuedRead> Pump<R> {
     }
 
     /// Hands a read over; gives it back if too many wait, or if the thread has panicked.
-    pub(crate) fn submit(&self, read: R) -> Result<(), R> {
+    pub fn submit(&self, read: R) -> Result<(), R> {
         let mut state = lock(&self.shared.state);
         if state.is_closed || state.waiting.len() >= WAITING_READS_MAX {
             return Err(read);

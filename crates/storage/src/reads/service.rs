@@ -7,13 +7,13 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 /// A read that waits in a volume.
-pub(crate) trait QueuedRead: Send + 'static {
+pub trait QueuedRead: Send + 'static {
     /// Does the read on this thread, and completes it.
     fn run(self);
 }
 
 /// The mechanism that does the reads.
-pub(crate) enum Served<R: QueuedRead> {
+pub enum Served<R: QueuedRead> {
     /// One thread with a queue.
     Pump(Pump<R>),
     /// Several threads, each with one read at a time.
@@ -26,12 +26,12 @@ pub(crate) const THREADS_MAX: usize = 16;
 impl<R: QueuedRead> Served<R> {
     /// Threads for what can be read only by a call that blocks. They end when the last handle is dropped and no read
     /// waits.
-    pub(crate) fn threads(env: &Env) -> Served<R> {
+    pub fn threads(env: &Env) -> Served<R> {
         Served::Threads(Workers::new(env, "situ-reads", THREADS_MAX, WAITING_READS_MAX))
     }
 
     /// Hands a read over. Reads that are not done by another thread come back.
-    pub(crate) fn submit(&self, read: R) -> Result<(), Vec<R>> {
+    pub fn submit(&self, read: R) -> Result<(), Vec<R>> {
         match self {
             Served::Pump(pump) => pump.submit(read).map_err(|read| vec![read]),
             // A read that panics has completed by then, as its completion is dropped; reads change nothing.
@@ -47,7 +47,7 @@ struct State<R: QueuedRead> {
 }
 
 /// The reads of one volume.
-pub(crate) struct ReadService<R: QueuedRead> {
+pub struct ReadService<R: QueuedRead> {
     state: Mutex<State<R>>,
 }
 
@@ -59,7 +59,7 @@ impl<R: QueuedRead> Default for ReadService<R> {
 
 impl<R: QueuedRead> ReadService<R> {
     /// Hands a read over. It is done here if nothing can be started, or if too many wait.
-    pub(crate) fn submit(&self, read: R, start: impl FnOnce() -> io::Result<Served<R>>) {
+    pub fn submit(&self, read: R, start: impl FnOnce() -> io::Result<Served<R>>) {
         let started = lock(&self.state).started.clone();
         let done = match started.or_else(|| self.start(start)) {
             Some(served) => served.submit(read),
@@ -69,7 +69,7 @@ impl<R: QueuedRead> ReadService<R> {
     }
 
     /// Returns the reason why reads are done on their callers' threads: the system refused the mechanism for them.
-    pub(crate) fn refused(&self) -> Option<String> {
+    pub fn refused(&self) -> Option<String> {
         lock(&self.state).refused.clone()
     }
 

@@ -1,6 +1,8 @@
 use super::*;
+use crate::Error;
 use service::THREADS_MAX;
 use situ_base::{Env, Executor, JobHandle};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 

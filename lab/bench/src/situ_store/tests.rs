@@ -275,8 +275,8 @@ fn bytes_on_disk_are_those_of_both_disks() {
     file.set_len(512 << 20).expect("set the length");
     let env = situ_base::Env::system();
     let device = situ_device::open(&raw, situ_device::OpenOptions::default()).expect("open the device");
-    let format = situ_storage::FormatOptions { log_bytes: Some(8 << 20), ..Default::default() };
-    situ_storage::RawVolume::format(device, env, &format).expect("format");
+    let format = situ_rawdisk::FormatOptions { log_bytes: Some(8 << 20), ..Default::default() };
+    situ_rawdisk::RawVolume::format(device, env, &format).expect("format");
 
     let filled = |fast_disk: Option<PathBuf>, home: &str| {
         let home = places.path().join(home);

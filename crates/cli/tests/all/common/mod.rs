@@ -75,17 +75,33 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn start(directory: &Path, options: &[&str]) -> Serving {
-        let mut command = program(directory);
+        Serving::try_start(program(directory), options).unwrap()
+    }
+
+    /// Starts it with so many KiB of address space, of which the allocator reserves none ahead. `None` if it ends at
+    /// once.
+    pub(crate) fn start_with_memory(directory: &Path, limit_kib: u64, options: &[&str]) -> Option<Serving> {
+        let mut command = Command::new("/bin/sh");
+        let limited = format!("ulimit -v {limit_kib} && exec \"$0\" \"$@\"");
+        command.args(["-c", &limited, env!("CARGO_BIN_EXE_situ")]).current_dir(directory);
+        command.env("MALLOC_ARENA_MAX", "1");
+        Serving::try_start(command, options)
+    }
+
+    fn try_start(mut command: Command, options: &[&str]) -> Option<Serving> {
         command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(options);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
+        if stdout.read_line(&mut line).unwrap() == 0 {
+            child.wait().unwrap();
+            return None;
+        }
         let listening: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
         assert_eq!(listening["event"], "listening");
         let address = |value: &Value| value.as_str().unwrap().parse().unwrap();
         let (tcp, http) = (address(&listening["addresses"][0]), address(&listening["http"]));
-        Serving { child, address: tcp, http, _stdout: stdout }
+        Some(Serving { child, address: tcp, http, _stdout: stdout })
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {

@@ -6,7 +6,7 @@ use super::own_process::in_own_process;
 use crate::skipped;
 use situ_base::Env;
 use situ_engine::{Durability, Options, StoreBuilder};
-use situ_storage::{FormatOptions, RawVolume};
+use situ_rawdisk::{FormatOptions, RawVolume};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;

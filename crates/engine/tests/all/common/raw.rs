@@ -3,8 +3,9 @@
 use super::small_options;
 use situ_base::Env;
 use situ_engine::{Error, Options, Store, StoreBuilder};
+use situ_rawdisk::{FormatOptions, RawOptions, RawVolume};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume};
-use situ_storage::{FormatOptions, RawOptions, RawVolume, Result};
+use situ_storage::Result;
 use std::sync::Arc;
 
 pub const PAGE: u64 = 4096;

@@ -3,7 +3,7 @@
 use super::layout::{Copy, Superblock};
 use super::*;
 
-const TEXT: &str = include_str!("../../../../../docs/formats/disk.md");
+const TEXT: &str = include_str!("../../../../docs/formats/disk.md");
 
 /// Offset and length of a field, from the tables of the page.
 fn field(name: &str) -> (usize, usize) {

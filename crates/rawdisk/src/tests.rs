@@ -1,9 +1,9 @@
 //! Claims about the whole volume, on a simulated device.
 
 use super::*;
-use crate::Error;
 use situ_device::Buffer;
 use situ_sim::{Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, for_each_seed};
+use situ_storage::Error;
 
 mod behaviour;
 mod checkpoints;

@@ -4,16 +4,14 @@
 use super::cache::Cache;
 use super::catalogue::{Catalogue, Edit, FILE_BYTES_TYPICAL, FilePlace, Record};
 use super::file::{File, Meta};
-use super::journal::{Journal, Plan, Replayed, long_pages};
+use super::journal::{Journal, Plan, long_pages};
 use super::layout::{PAGE, Superblock};
-use super::prepare::load;
-use super::reads::RawRead;
+use super::prepare::{Loaded, load, write_copy};
 use super::room::{Extent, Room, pages_of};
 use super::transfer::{Transfers, places};
-use crate::reads::ReadService;
-use crate::{Error, FileName, Result};
 use situ_base::{Event, OneForAll, lock};
-use situ_device::{Buffer, Op};
+use situ_device::Buffer;
+use situ_storage::{Error, FileName, Result};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::AtomicU32;
@@ -52,20 +50,11 @@ pub(super) struct State {
 pub(super) struct Shared {
     pub(super) transfers: Transfers,
     pub(super) cache: Arc<Cache>,
-    /// Reads that were submitted.
-    pub(super) reads: ReadService<RawRead>,
     state: Mutex<State>,
     committed: Arc<dyn Event>,
     flushes: OneForAll,
     /// Locks of the device that this volume has given out.
     pub(super) locks: AtomicU32,
-}
-
-/// The metadata that was read from a disk when it was opened.
-pub(super) struct Loaded {
-    pub(super) layout: Superblock,
-    pub(super) replayed: Replayed,
-    pub(super) damaged_copies: Vec<u32>,
 }
 
 impl State {
@@ -204,7 +193,7 @@ impl Shared {
     pub(super) fn new(transfers: Transfers, cache: Arc<Cache>, state: State) -> Shared {
         let (committed, flushes) = (transfers.env.executor.event(), OneForAll::new(transfers.env.executor.event()));
         let (state, locks) = (Mutex::new(state), AtomicU32::new(0));
-        Shared { transfers, cache, reads: ReadService::default(), state, committed, flushes, locks }
+        Shared { transfers, cache, state, committed, flushes, locks }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -581,12 +570,4 @@ enum Next {
     Done,
     Wait,
     Write(Box<Plan>, Vec<u32>, Superblock),
-}
-
-/// Writes one copy of the superblock, durably.
-pub(super) fn write_copy(transfers: &Transfers, layout: &Superblock, copy: u32) -> io::Result<()> {
-    let mut page = Buffer::new(PAGE as usize);
-    layout.encode(copy, &mut page);
-    let op = Op::Write { offset: layout.copy_pages()[copy as usize] * PAGE, durable: true };
-    transfers.bulk([(op, page)], &mut |_, _| ())
 }

@@ -6,8 +6,8 @@ use super::reader::{check_range, read_extents};
 use super::room::Extent;
 use super::shared::Shared;
 use super::transfer::places;
-use crate::{Error, FileName, PageFile, Result};
 use situ_device::{Buffer, PAGE_BYTES};
+use situ_storage::{Error, FileName, PageFile, Result};
 use std::sync::Arc;
 
 pub(super) struct RawPageFile {

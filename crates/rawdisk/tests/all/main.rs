@@ -1,4 +1,4 @@
-//! The tests of `situ_storage` through its public interface: one program, so that one is linked. A module is a subject.
+//! The tests of volumes through their public interfaces: one program, so that one is linked. A module is a subject.
 
 #[path = "../../../device/tests/common/skipped.rs"]
 mod skipped;

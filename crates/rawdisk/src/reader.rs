@@ -3,18 +3,18 @@
 use super::cache::UNIT_BYTES;
 use super::file::File;
 use super::layout::PAGE;
-use super::reads::{RawRead, start};
 use super::room::Extent;
 use super::shared::Shared;
 use super::transfer::{SHORT_READ_BYTES_MAX, places};
-use crate::{Error, FileName, ReadRequest, Reader, Result};
 use situ_device::Buffer;
+use situ_storage::{Error, FileName, Result};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Units that one read has in memory of its own.
 const UNITS_AT_ONCE: usize = 16;
 
+/// The reader without the reads that complete later; see `reads.rs`.
 #[derive(Clone)]
 pub(super) struct RawReader {
     pub(super) shared: Arc<Shared>,
@@ -153,18 +153,8 @@ impl RawReader {
         }
         Ok(())
     }
-}
 
-impl Reader for RawReader {
-    fn path(&self) -> &str {
-        &self.path
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+    pub(super) fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         check_range(&self.path, self.bytes, offset, into.len())?;
         if into.is_empty() {
             return Ok(());
@@ -180,7 +170,7 @@ impl Reader for RawReader {
     }
 
     /// Reads the bytes that the cache has, and does short reads as long as the device answers them quickly.
-    fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
+    pub(super) fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
         check_range(&self.path, self.bytes, offset, into.len())?;
         let is_short = into.len() <= SHORT_READ_BYTES_MAX && self.shared.transfers.reads_are_quick();
         if is_short || self.is_in_memory(offset, into.len()) {
@@ -189,13 +179,8 @@ impl Reader for RawReader {
         Ok(false)
     }
 
-    fn submit(&self, request: ReadRequest) {
-        let (offset, bytes) = (request.offset, request.buffer.len());
-        if check_range(&self.path, self.bytes, offset, bytes).is_err() || self.is_in_memory(offset, bytes) {
-            return request.run(|offset, into| self.read_at(offset, into));
-        }
-        let pieces = self.pieces(offset, bytes);
-        let read = RawRead { reader: self.clone(), pieces, request };
-        self.shared.reads.submit(read, || start(&self.shared.transfers));
+    /// Returns true if a read of these bytes needs the device: the file has them, and memory does not.
+    pub(super) fn needs_device(&self, offset: u64, bytes: usize) -> bool {
+        check_range(&self.path, self.bytes, offset, bytes).is_ok() && !self.is_in_memory(offset, bytes)
     }
 }

@@ -3,7 +3,7 @@
 //! 1. A read that needs no device is answered on the caller's thread: wrong ranges, bytes in the catalogue, units that
 //!    are all in the cache.
 //! 2. A read becomes pieces: runs of pages within one unit of the cache and within one extent. A short read takes its
-//!    pages only; other reads take whole units, as [`Reader::read_at`](crate::Reader::read_at) does.
+//!    pages only; other reads take whole units, as [`Reader::read_at`](situ_storage::Reader::read_at) does.
 //! 3. The thread gives pieces to the device as long as there are places. A finished piece is copied into the caller's
 //!    buffer. A piece that is a whole unit goes into the cache.
 //! 4. When the last piece has landed, the read completes. While another process may write, it first looks whether the
@@ -18,18 +18,19 @@ use super::cache::UNIT_BYTES;
 use super::layout::PAGE;
 use super::reader::{RawReader, units};
 use super::transfer::{Transfers, pieces, places};
-use crate::reads::{Pump, QueuedRead, Served, Source};
-use crate::{Error, ReadCompletion, ReadRequest, Reader};
 use situ_device::{Buffer, Completion, Op, PAGE_BYTES, Queue, Ticket};
+use situ_storage::serve::{Pump, QueuedRead, ReadService, Served, Source};
+use situ_storage::{Error, ReadCompletion, ReadRequest, Reader, Result};
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::Arc;
 
 /// Operations that the device has at once for submitted reads.
 const DEPTH: u32 = 64;
 
 /// A run of pages of a file on the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
+struct Piece {
     /// The offset in the file.
     at: u64,
     /// The offset on the device.
@@ -39,9 +40,9 @@ pub(super) struct Piece {
 
 /// A read that needs the device.
 pub(super) struct RawRead {
-    pub(super) reader: RawReader,
-    pub(super) pieces: Vec<Piece>,
-    pub(super) request: ReadRequest,
+    reader: RawReader,
+    pieces: Vec<Piece>,
+    request: ReadRequest,
 }
 
 impl QueuedRead for RawRead {
@@ -51,8 +52,48 @@ impl QueuedRead for RawRead {
     }
 }
 
+/// A finished file, whose reads may complete later.
+pub(super) struct FileReader {
+    reader: RawReader,
+    reads: Arc<ReadService<RawRead>>,
+}
+
+impl FileReader {
+    pub(super) fn new(reader: RawReader, reads: &Arc<ReadService<RawRead>>) -> FileReader {
+        FileReader { reader, reads: Arc::clone(reads) }
+    }
+}
+
+impl Reader for FileReader {
+    fn path(&self) -> &str {
+        &self.reader.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.reader.bytes
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.reader.read_at(offset, into)
+    }
+
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
+        self.reader.read_now(offset, into)
+    }
+
+    fn submit(&self, request: ReadRequest) {
+        let (offset, bytes) = (request.offset, request.buffer.len());
+        if !self.reader.needs_device(offset, bytes) {
+            return request.run(|offset, into| self.reader.read_at(offset, into));
+        }
+        let (reader, pieces) = (self.reader.clone(), self.reader.pieces(offset, bytes));
+        let read = RawRead { reader, pieces, request };
+        self.reads.submit(read, || start(&self.reader.shared.transfers));
+    }
+}
+
 /// Starts what does the reads of a device.
-pub(super) fn start(transfers: &Transfers) -> io::Result<Served<RawRead>> {
+fn start(transfers: &Transfers) -> io::Result<Served<RawRead>> {
     let mut queue = transfers.device.queue(DEPTH)?;
     Ok(match queue.watch()? {
         Some(watch) => Served::Pump(Pump::start(&transfers.env, watch, DeviceSource::over(queue))?),
@@ -62,7 +103,7 @@ pub(super) fn start(transfers: &Transfers) -> io::Result<Served<RawRead>> {
 
 impl RawReader {
     /// Returns the pieces to read for these bytes of the file, of which there is one at least.
-    pub(super) fn pieces(&self, offset: u64, bytes: usize) -> Vec<Piece> {
+    fn pieces(&self, offset: u64, bytes: usize) -> Vec<Piece> {
         let (unit_bytes, end) = (UNIT_BYTES as u64, offset + bytes as u64);
         let units = units(offset, bytes);
         let (from, to) = match self.takes_pages_only(offset, bytes) {

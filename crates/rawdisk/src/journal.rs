@@ -18,9 +18,9 @@ use super::file::File;
 use super::frame::{self, FRAME_HEADER_BYTES, Header, Kind, NoFrame, frame_pages};
 use super::layout::{PAGE, Superblock};
 use super::room::{Extent, pages_of};
-use crate::{Error, Result};
 use situ_base::bytes::Fields;
 use situ_device::{Buffer, PAGE_BYTES};
+use situ_storage::{Error, Result};
 use std::sync::Arc;
 
 /// The contents of a journal.

@@ -1,4 +1,4 @@
-//! A device without a file system as a [`Volume`]: the fast disk.
+//! A disk without a file system as a [`Volume`].
 //!
 //! ```text
 //!   Volume ──> shared.rs    names, rooms, what is emitted and what is durable
@@ -33,12 +33,15 @@
 //! Rejected: writing metadata in place (a torn write loses old and new), and a B-tree of extents on the disk (a store
 //! has some thousand files: all of it fits into memory and a checkpoint).
 
+#![forbid(unsafe_code)]
+
 mod beside;
 mod cache;
 mod catalogue;
 mod file;
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
 pub mod fuzzing;
 mod journal;
 mod layout;
@@ -57,17 +60,19 @@ pub use layout::DiskId;
 pub use prepare::{FormatOptions, RawCheck};
 pub use report::{AreaUse, RawReport};
 
-use crate::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
 use cache::Cache;
 use catalogue::INLINE_BYTES_MAX;
 use file::File;
 use layout::PAGE;
 use pages::RawPageFile;
 use reader::RawReader;
+use reads::{FileReader, RawRead};
 use room::{Extent, Room};
 use shared::{Shared, State};
 use situ_base::Env;
 use situ_device::{Device, DeviceLock, Geometry, Nature, PAGE_BYTES, Space};
+use situ_storage::serve::ReadService;
+use situ_storage::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -93,6 +98,8 @@ impl Default for RawOptions {
 /// A store's files on a device of its own.
 pub struct RawVolume {
     shared: Arc<Shared>,
+    /// Reads that were submitted.
+    reads: Arc<ReadService<RawRead>>,
 }
 
 impl fmt::Debug for RawVolume {
@@ -133,7 +140,7 @@ impl RawVolume {
         let transfers = Transfers::new(device, env)?;
         let cache = Arc::new(Cache::new(options.cache_bytes));
         let state = State::new(prepare::load(&transfers)?, &transfers, &cache, 0)?;
-        Ok(RawVolume { shared: Arc::new(Shared::new(transfers, cache, state)) })
+        Ok(RawVolume { shared: Arc::new(Shared::new(transfers, cache, state)), reads: Arc::default() })
     }
 
     /// Reads and verifies all metadata of a disk, and changes nothing.
@@ -199,7 +206,8 @@ impl Volume for RawVolume {
 
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
         let (file, is_log) = self.open_file(name)?;
-        Ok(Arc::new(RawReader::new(Arc::clone(&self.shared), file, name, is_log)))
+        let reader = RawReader::new(Arc::clone(&self.shared), file, name, is_log);
+        Ok(Arc::new(FileReader::new(reader, &self.reads)))
     }
 
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {

@@ -4,12 +4,11 @@ use super::frame;
 use super::journal::{self, Replayed};
 use super::layout::{Copy, DiskId, MAGIC, PAGE, Superblock};
 use super::room::Extent;
-use super::shared::{Loaded, write_copy};
 use super::transfer::{PIECE_BYTES, Transfers, places};
-use crate::memory::zeroed;
-use crate::{Error, Result};
 use situ_base::random;
 use situ_device::{Buffer, Op};
+use situ_storage::memory::zeroed;
+use situ_storage::{Error, Result};
 use std::io;
 
 /// The bytes at the front of a device that are checked before it is written over.
@@ -131,6 +130,13 @@ fn replay_halves(transfers: &Transfers, layout: &Superblock, halves: &[Vec<u8>; 
         transfers.read(&place, 0, &mut body).map_err(|error| transfers.fail("read", error))?;
         Ok(body)
     })
+}
+
+/// The metadata that was read from a disk when it was opened.
+pub(super) struct Loaded {
+    pub(super) layout: Superblock,
+    pub(super) replayed: Replayed,
+    pub(super) damaged_copies: Vec<u32>,
 }
 
 /// Reads everything that a volume has to know.
@@ -351,4 +357,12 @@ fn check_zeros(transfers: &Transfers, layout: &Superblock, touched: u64, found: 
         at += place.pages;
     }
     Ok(())
+}
+
+/// Writes one copy of the superblock, durably.
+pub(super) fn write_copy(transfers: &Transfers, layout: &Superblock, copy: u32) -> io::Result<()> {
+    let mut page = Buffer::new(PAGE as usize);
+    layout.encode(copy, &mut page);
+    let op = Op::Write { offset: layout.copy_pages()[copy as usize] * PAGE, durable: true };
+    transfers.bulk([(op, page)], &mut |_, _| ())
 }

@@ -4,8 +4,9 @@
 use crate::skipped::skipped;
 use situ_base::Env;
 use situ_device::{FileDevice, PAGE_BYTES};
+use situ_rawdisk::{FormatOptions, RawOptions, RawVolume};
 use situ_sim::{FaultPlan, SimDevice};
-use situ_storage::{Buffer, DirectoryVolume, Error, FileMeta, FileName, FormatOptions, RawOptions, RawVolume, Volume};
+use situ_storage::{Buffer, DirectoryVolume, Error, FileMeta, FileName, Volume};
 use std::io::Write as _;
 use std::sync::Arc;
 

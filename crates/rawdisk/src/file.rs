@@ -5,8 +5,8 @@
 
 use super::cache::{Cache, UNIT_BYTES};
 use super::room::{Extent, Room};
-use crate::FileName;
 use situ_base::lock;
+use situ_storage::FileName;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The changeable part of a file. Its lock is taken under the volume's, and never the other way round.

@@ -88,7 +88,7 @@ impl RawReport {
 }
 
 impl RawVolume {
-    /// See [`Volume::troubles`](crate::Volume::troubles).
+    /// See [`Volume::troubles`](situ_storage::Volume::troubles).
     pub(super) fn list_troubles(&self) -> Vec<String> {
         let (failed, discard_failed, formatted_bytes) = {
             let state = self.shared.lock();
@@ -104,7 +104,7 @@ impl RawVolume {
             ("it takes no changes until it is opened again", failed),
             ("the device is not told of free room any more", discard_failed),
             ("callers share fewer queues of the device than they could use", refused),
-            ("submitted reads are done on their callers' threads", self.shared.reads.refused()),
+            ("submitted reads are done on their callers' threads", self.reads.refused()),
         ];
         all.into_iter().filter_map(|(what, why)| Some(format!("{what}: {}", why?))).collect()
     }

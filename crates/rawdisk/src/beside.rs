@@ -16,7 +16,7 @@ use super::layout::PAGE;
 use super::prepare::load;
 use super::room::Extent;
 use super::shared::Shared;
-use crate::{Error, FileName, Result};
+use situ_storage::{Error, FileName, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,8 +1,8 @@
 //! Reads that are submitted and complete later, on a simulated device: time, order, faults, and who leaves early.
 
 use super::*;
-use crate::{FinishedRead, ReadQueue};
 use situ_sim::Rng;
+use situ_storage::{FinishedRead, ReadQueue};
 use std::time::Duration;
 
 const FILE: FileName = FileName::Table(1);

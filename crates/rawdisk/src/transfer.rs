@@ -23,10 +23,10 @@
 
 use super::layout::PAGE;
 use super::room::Extent;
-use crate::{Error, Result};
 use situ_base::lock;
 use situ_base::{Env, Event};
 use situ_device::{Buffer, Completion, Device, Geometry, Op, PAGE_BYTES, Queue};
+use situ_storage::{Error, Result};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

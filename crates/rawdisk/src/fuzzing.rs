@@ -6,10 +6,10 @@ use super::frame::{self, FRAME_HEADER_BYTES, FRAME_MAGIC, Kind};
 use super::journal::{Journal, replay};
 use super::layout::{Copy, DiskId, PAGE, Superblock};
 use super::room::{Extent, Room};
-use crate::{Error, FileName};
 use situ_base::Env;
 use situ_base::bytes::u64_at;
 use situ_device::PAGE_BYTES;
+use situ_storage::{Error, FileName};
 
 /// The disk that the bytes are taken for a journal of.
 fn layout() -> Superblock {

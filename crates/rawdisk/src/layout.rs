@@ -1,9 +1,9 @@
 //! The superblock: what is where on a disk (`docs/formats/disk.md`).
 
 use super::room::Extent;
-use crate::{Error, Result};
 use situ_base::bytes::{Fields, is_zero};
 use situ_device::PAGE_BYTES;
+use situ_storage::{Error, Result};
 use std::fmt;
 
 pub(super) const PAGE: u64 = PAGE_BYTES as u64;

@@ -15,8 +15,8 @@ use super::layout::PAGE;
 use super::room::{Extent, pages_of};
 use super::shared::Shared;
 use super::transfer::{QueueSlot, SMALL_PIECE_BYTES, pieces, places};
-use crate::{Error, FileName, Result, Writer};
 use situ_device::{Buffer, Op, PAGE_BYTES};
+use situ_storage::{Error, FileName, Result, Writer};
 use std::sync::Arc;
 
 /// A file that outgrows its room gets at least so much more, if there is as much.

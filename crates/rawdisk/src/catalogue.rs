@@ -5,8 +5,8 @@
 
 use super::layout::{PAGE, Superblock};
 use super::room::{Extent, pages_of};
-use crate::FileName;
 use situ_base::bytes::Fields;
+use situ_storage::FileName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
