@@ -4,12 +4,15 @@
 
 use crate::skipped;
 use situ::{
-    Cursor, Durability, Error, Iter, Key, Keyspace, KeyspaceOptions, Options, ReadOptions, ScanOptions, SizeOptions,
-    Snapshot, Store, Transaction, TransactionOptions, Value, WriteBatch,
+    Cursor, Durability, Error, Iter, Key, Keyspace, KeyspaceOptions, LockMode, Options, ReadOptions, ScanOptions,
+    SizeOptions, Snapshot, Store, Transaction, TransactionOptions, Value, WriteBatch,
 };
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::path::Path;
+use std::pin::pin;
 use std::process::Command;
+use std::task::{Context, Poll, Waker};
 
 #[test]
 fn a_first_program_compiles_and_does_what_it_says() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -81,6 +84,52 @@ fn a_first_program_compiles_and_does_what_it_says() -> Result<(), Box<dyn std::e
     let _ = (ScanOptions::default().entries_max(10), SizeOptions::default().include_memtables(true));
     assert!(matches!(store.existing_keyspace("typo"), Err(Error::NoSuchKeyspace { .. })));
     Ok(store.close()?)
+}
+
+/// One action has one name: the usual call takes no options, and a future one `?`.
+#[test]
+fn a_call_reads_the_same_on_all_that_have_it() -> situ::Result<()> {
+    async fn calls(store: &Store) -> situ::Result<()> {
+        let people = store.keyspace("people")?;
+        store.put_async("ada", "1815").await?;
+        people.put_async("ada", "1815").await?;
+        people.put_with_async("grace", "1906", Durability::Synced).await?;
+        assert_eq!(store.get_async("ada").await?, people.get_async("ada").await?);
+        let mut batch = WriteBatch::new();
+        batch.put_in(&people, "alan", "1912")?;
+        batch.delete_range("a", "b")?;
+        store.write_async(batch).await?;
+
+        let snapshot = store.snapshot()?;
+        let mut transaction = store.begin()?;
+        assert!(transaction.get_for_update_in_async(&people, "ada", LockMode::Exclusive).await?.is_some());
+        transaction.delete_in(&people, "ada")?;
+        assert_eq!(transaction.range_in(&people, "a".."h")?.count(), 2);
+        transaction.commit_async().await?;
+        assert_eq!(people.range("a".."h")?.count(), 2);
+        assert_eq!(snapshot.range_in(&people, "a".."h")?.count(), 3);
+        assert_eq!(snapshot.get_in(&people, "ada")?.as_deref(), Some(&b"1815"[..]));
+        assert!(snapshot.get_async("ada").await?.is_none() && !snapshot.contains("ada")?);
+        assert_eq!(snapshot.multi_get_in(&people, &["grace", "nobody"])?.iter().flatten().count(), 1);
+        assert!(snapshot.cursor_in(&people).is_ok() && snapshot.iter()?.next().is_none());
+        Ok(())
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path())?;
+    let mut calls = pin!(calls(&store));
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        match calls.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => break outcome?,
+            Poll::Pending => std::thread::yield_now(),
+        }
+    }
+    store.close()?;
+    let closed = |error: Error| matches!(error, Error::Closed);
+    assert!(store.begin().is_err_and(closed) && store.snapshot().is_err_and(closed));
+    let mut refused = pin!(store.put_async("ada", "1815"));
+    assert!(matches!(refused.as_mut().poll(&mut context), Poll::Ready(Err(Error::Closed))));
+    Ok(())
 }
 
 #[test]
