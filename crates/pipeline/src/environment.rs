@@ -30,6 +30,9 @@ use situ_storage::Error as StorageError;
 use std::sync::Mutex;
 use std::time::Duration;
 
+/// Costly assertions walk over queues of up to this length only: a test may have a hundred thousand writes wait.
+pub(crate) const WALKED_MAX: usize = 256;
+
 /// The changes that a write makes together.
 pub trait Batch: Default + Send + Sync + 'static {
     /// Returns the number of changes; each takes one sequence number. Nothing is written of a batch without changes.

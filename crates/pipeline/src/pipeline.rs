@@ -12,9 +12,6 @@ use situ_log::Log;
 use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
-/// Costly assertions walk over queues of up to this length only: a test may have a hundred thousand writes wait.
-pub(crate) const WALKED_MAX: usize = 256;
-
 /// The limits of the work that a pipeline takes on at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {

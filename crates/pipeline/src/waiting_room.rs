@@ -9,9 +9,8 @@
 //! with it, is refused as it is dropped.
 
 use crate::environment::request::{Request, Write};
-use crate::environment::{Environment, Refusal};
+use crate::environment::{Environment, Refusal, WALKED_MAX};
 use crate::outstanding::Outstanding;
-use crate::pipeline::WALKED_MAX;
 use situ_base::{lock, wake};
 use situ_log::Durability;
 use std::collections::BTreeMap;
