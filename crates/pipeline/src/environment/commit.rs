@@ -4,9 +4,9 @@
 //! Requests leave it at the front. Each that is published follows the last one that was. Behind a request that failed
 //! nothing is published.
 
-use super::{Environment, WALKED_MAX};
 use super::conditions::Checks;
 use super::request::{Caller, Request, Write};
+use super::{Environment, WALKED_MAX};
 use situ_log::{Durability, Lsn};
 use std::collections::VecDeque;
 use std::sync::Arc;
