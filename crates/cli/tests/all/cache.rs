@@ -3,6 +3,7 @@
 use crate::common::{Serving, situ};
 use crate::measure::resident_bytes;
 use std::io::{BufRead, Write};
+use std::time::{Duration, Instant};
 
 const MEMORY_MIB: u64 = 64;
 
@@ -84,6 +85,12 @@ fn rounds(serving: &Serving, keys: u32) -> Vec<Option<u32>> {
     found
 }
 
+fn bytes_on_flash(serving: &Serving) -> u64 {
+    let stats = serving.ask("stats\r\nquit\r\n");
+    let used = stats.lines().find_map(|line| line.strip_prefix("STAT extstore_bytes_used "));
+    used.unwrap().parse().unwrap()
+}
+
 #[test]
 fn items_on_flash_outlive_the_process_and_never_go_back() {
     const KEYS: u32 = 70_000;
@@ -99,6 +106,12 @@ fn items_on_flash_outlive_the_process_and_never_go_back() {
         expected[1000..16_000].fill(2 * round + 1);
         let deleted = (0..200).map(|key| format!("delete key{key} noreply\r\n")).collect::<String>();
         assert_eq!(serving.ask(&(deleted + "mn\r\nquit\r\n")), "MN\r\n");
+        // Enough of them lie there, however slow the disk is.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while bytes_on_flash(&serving) < 24 << 20 {
+            assert!(Instant::now() < deadline, "{} bytes are on flash", bytes_on_flash(&serving));
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let is_clean = round % 2 == 1;
         let least = if is_clean { rounds(&serving, KEYS).iter().flatten().count() } else { 15_000 };
         serving.signal(if is_clean { rustix::process::Signal::TERM } else { rustix::process::Signal::KILL });
@@ -114,8 +127,8 @@ fn items_on_flash_outlive_the_process_and_never_go_back() {
     }
     let stats = serving.ask("stats\r\nquit\r\n");
     assert!(stats.contains("STAT extstore_works 1"));
-    let used = stats.lines().find_map(|line| line.strip_prefix("STAT extstore_bytes_used ")).unwrap();
-    assert!(used.parse::<u64>().unwrap() > 30 << 20, "{used} bytes are used, of an earlier process");
+    let used = bytes_on_flash(&serving);
+    assert!(used > 30 << 20, "{used} bytes are used, of an earlier process");
     let resident = resident_mib(serving.child.id());
     assert!(resident <= MEMORY_MIB + 8, "{resident} MiB");
 }
