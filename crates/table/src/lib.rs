@@ -34,7 +34,7 @@ mod value_lengths;
 mod warmth;
 mod writer;
 
-pub use block::{Block, EncodedBlock, RawBlock, ValueRef};
+pub use block::{Block, EncodedBlock, LoneBlock, RawBlock, ValueRef};
 pub use cache::{BlockCache, CacheStats, Warming};
 pub use compress::BlockEncoder;
 pub use cursor::Cursor;

@@ -1,0 +1,74 @@
+//! The launches of a task, in order.
+//!
+//! They are the same for every task: a launch that finds nothing to do returns. The GPU's host and the test that runs the
+//! kernels as C++ both take them from here.
+
+use crate::layout::shared_text;
+
+/// One launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// The kernel's name.
+    pub kernel: &'static str,
+    /// Threads of a block of threads.
+    pub threads: u32,
+    /// A grid that fills the device, or one block of threads.
+    pub many: bool,
+    /// The kernel's second parameter: the list, for prefix sums.
+    pub which: u32,
+    /// The launch is for tasks whose output is compressed.
+    pub only_lz4: bool,
+}
+
+const fn many(kernel: &'static str, threads: u32) -> Step {
+    Step { kernel, threads, many: true, which: 0, only_lz4: false }
+}
+
+const fn one(kernel: &'static str, threads: u32) -> Step {
+    Step { many: false, ..many(kernel, threads) }
+}
+
+const fn sums(which: u32) -> [Step; 3] {
+    [
+        Step { which, ..many("scan_tiles", 256) },
+        Step { which, ..one("scan_top", 256) },
+        Step { which, ..many("scan_apply", 256) },
+    ]
+}
+
+/// Returns the launches of a task.
+pub fn steps(lz4: bool) -> Vec<Step> {
+    let mut steps = vec![many("check_blocks", 128)];
+    steps.extend(sums(0));
+    steps.extend([many("list_intervals", 128), many("count_entries", 256)]);
+    steps.extend(sums(1));
+    steps.extend([one("find_ways", 32), many("decode_entries", 256), many("merge_ranks", 256), many("see", 256)]);
+    steps.extend(sums(2));
+    steps.extend([many("compact", 256), many("measure", 256)]);
+    steps.extend(sums(3));
+    steps.extend([many("next_cuts", 256), many("chunks", 256), many("chunk_exits", 256)]);
+    steps.extend([one("chain_top", 32), many("chain", 128)]);
+    steps.extend(sums(4));
+    steps.extend([many("limit_output", 256), many("encode", 128)]);
+    steps.push(Step { only_lz4: true, ..many("compress", 128) });
+    steps.extend(sums(5));
+    steps.extend([many("pack", 128), many("hash_keys", 256), one("finish", 32)]);
+    steps.retain(|step| lz4 || !step.only_lz4);
+    steps
+}
+
+/// Returns the kernels' whole source, for a compiler of CUDA.
+pub fn kernel_source() -> String {
+    shared_text() + include_str!("kernels/kernels.cu")
+}
+
+/// Returns what the program `kernels/emulate.cpp` includes: the shared structs, and the launches.
+#[doc(hidden)]
+pub fn emulated_parts() -> (String, String) {
+    let step = |step: &Step| {
+        let Step { kernel, threads, many, which, only_lz4 } = step;
+        format!("STEP({kernel}, {threads}, {}, {which}, {})\n", u8::from(*many), u8::from(*only_lz4))
+    };
+    let shared = shared_text() + &format!("#define ADDRESSES {}\n", crate::layout::ADDRESSES);
+    (shared, steps(true).iter().map(step).collect())
+}

@@ -1,0 +1,5 @@
+//! Integration tests of the crate, in one program.
+
+mod emulated;
+mod model_equals_merge;
+mod tasks;
