@@ -1,7 +1,7 @@
 //! The device memory of a task: one arena, from its front the bytes that the host sends, then everything else.
 //!
 //! ```text
-//! sent:     counters | tables of CRC-32C | slots | task | data
+//! sent:     data | head: counters, tables of CRC-32C, slots, task
 //! on the device only: entries as tuples, keys, ranks, cuts, blocks while they are made
 //! answered: header | reports | hashes | keys | data
 //! ```
@@ -100,8 +100,10 @@ flat! {
 pub struct Layout {
     /// Addresses are offsets in the arena.
     pub params: Params,
-    /// The front of the arena, which the host sends.
-    pub sent_bytes: u64,
+    /// Where the head lies, behind the data.
+    pub head_at: u64,
+    /// Bytes of the head. The host sends data and head.
+    pub head_bytes: u64,
     /// The whole arena.
     pub bytes: u64,
 }
@@ -132,14 +134,14 @@ impl Layout {
         let slots = task.result_bytes_max + 48 * out_blocks;
         let mut space = Space(0);
         let params = Params {
+            data: space.take(task.data_bytes, 1),
             counters: space.take(1, Counters::BYTES as u64),
             crc_tables: space.take(6 * 1024, 4),
             slots: space.take(in_blocks, 4),
             task: space.take(task.encoded_bytes(), 1),
-            data: space.take(task.data_bytes, 1),
             ..Params::default()
         };
-        let sent_bytes = params.data + task.data_bytes;
+        let (head_at, head_bytes) = (params.counters, space.0 - params.counters);
         let mut list = |items: u64, width: u64| space.take(items, width);
         let params = Params {
             scratch: list(raw_bytes + 32 * in_blocks, 1),
@@ -187,24 +189,25 @@ impl Layout {
             intervals_max: intervals as u32,
             ..params
         };
-        Layout { params, sent_bytes, bytes: space.0 }
+        Layout { params, head_at, head_bytes, bytes: space.0 }
     }
 
-    /// Writes all of the arena's front but the data into `front`, which begins with the arena.
+    /// Writes the head into `head`, which begins at its place in the arena.
     ///
     /// # Panics
-    /// `front` is shorter than the place of the data.
-    pub fn write_front(&self, task: &DeviceTask, front: &mut [u8]) {
+    /// `head` is shorter than the head.
+    pub fn write_head(&self, task: &DeviceTask, head: &mut [u8]) {
         let params = &self.params;
-        front[..params.data as usize].fill(0);
-        let mut put = |at: u64, bytes: &[u8]| front[at as usize..][..bytes.len()].copy_from_slice(bytes);
+        head[..self.head_bytes as usize].fill(0);
+        let mut put = |at: u64, bytes: &[u8]| head[(at - self.head_at) as usize..][..bytes.len()].copy_from_slice(bytes);
         let tables: Vec<u8> = crc_tables().iter().flat_map(|word| word.to_le_bytes()).collect();
         put(params.crc_tables, &tables);
-        let mut slot: u64 = 0;
-        for (i, block) in task.blocks().enumerate() {
-            put(params.slots + 4 * i as u64, &((slot / 16) as u32).to_le_bytes());
+        let (mut slot, mut slots) = (0u64, Vec::new());
+        for block in task.blocks() {
+            slots.extend_from_slice(&((slot / 16) as u32).to_le_bytes());
             slot += u64::from(block.raw_bytes + 8).next_multiple_of(16);
         }
+        put(params.slots, &slots);
         put(params.task, &task.encode());
     }
 }

@@ -19,6 +19,8 @@
 pub mod abi;
 
 mod answer;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod flat;
 mod layout;
 mod model;
@@ -27,6 +29,8 @@ mod steps;
 mod task;
 
 pub use answer::Answer;
+#[cfg(feature = "cuda")]
+pub use cuda::{Cuda, CudaError, Lane, LaneAnswer, StepTime};
 pub use layout::{Counters, Layout, Params};
 pub use model::run_model;
 pub use prepare::{NotPrepared, Prepared};

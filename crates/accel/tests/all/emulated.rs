@@ -44,9 +44,9 @@ fn program() -> Option<&'static PathBuf> {
 /// Runs the kernels over a task.
 fn emulate(program: &PathBuf, task: &DeviceTask, data: &[u8], grid: u32) -> Answer {
     let layout = Layout::of(task);
-    let mut front = vec![0; layout.sent_bytes as usize];
-    layout.write_front(task, &mut front);
-    front[layout.params.data as usize..].copy_from_slice(data);
+    let mut front = vec![0; (layout.head_at + layout.head_bytes) as usize];
+    layout.write_head(task, &mut front[layout.head_at as usize..]);
+    front[..data.len()].copy_from_slice(data);
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     std::fs::write(path("in"), &front).unwrap();
