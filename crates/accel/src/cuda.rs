@@ -134,7 +134,7 @@ impl Cuda {
     fn load(context: Arc<CudaContext>, ptx: Ptx) -> Result<Cuda> {
         let module = at("load the kernels", context.load_module(ptx))?;
         let mut functions = BTreeMap::new();
-        for step in steps(true) {
+        for step in steps() {
             functions.insert(step.kernel, at("find a kernel", module.load_function(step.kernel))?);
         }
         let count = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
@@ -250,9 +250,12 @@ impl Lane {
         self.stream.send(&self.data, task.data_bytes as usize, &self.arena, 0)?;
         self.stream.send(&self.head, head_bytes, &self.arena, layout.head_at as usize)?;
         self.mark("copy to the device")?;
-        for step in steps(task.rules.lz4) {
+        for step in steps() {
             let function = &self.cuda.functions[step.kernel];
-            self.stream.launch(function, if step.many { self.cuda.grid } else { 1 }, step.threads, &params, step.which)?;
+            // A block of threads of one warp takes less of a multiprocessor, so there are more of them.
+            let grid = if step.many { self.cuda.grid * (256 / step.threads).min(4) } else { 1 };
+            let own_bytes = if step.own_memory { layout.own_bytes } else { 0 };
+            self.stream.launch(function, [grid, step.threads, own_bytes], &params, step.which)?;
             self.mark(step.kernel)?;
         }
         let answer_at = layout.params.answer as usize;

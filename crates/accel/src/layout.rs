@@ -56,8 +56,7 @@ flat! {
         out_packed: u64,
         out_at: u64,
         tile_sums: u64,
-        raw_area: u64,
-        packed_area: u64,
+        slot_area: u64,
         answer: u64,
         reports: u64,
         hashes: u64,
@@ -65,11 +64,16 @@ flat! {
         out_data: u64,
         key_stride: u32,
         intervals_max: u32,
+        block_space: u32,
+        zero: u32,
     }
 }
 
+/// LZ4's table of 4096 positions of 16 bits.
+const LZ4_TABLE_BYTES: u32 = 8192;
+
 /// How many fields of [`Params`], from the first, are addresses.
-pub(crate) const ADDRESSES: usize = 46;
+pub(crate) const ADDRESSES: usize = 45;
 
 flat! {
     /// Numbers that only the device knows while a task runs.
@@ -106,6 +110,8 @@ pub struct Layout {
     pub head_bytes: u64,
     /// The whole arena.
     pub bytes: u64,
+    /// Shared memory of a warp that makes a block: the block, and LZ4's table.
+    pub own_bytes: u32,
 }
 
 /// Gives out space, aligned for any access.
@@ -132,6 +138,9 @@ impl Layout {
         let intervals = (raw_bytes / 15 + 1).min(entries);
         let out_blocks = u64::from(task.result_blocks_max);
         let slots = task.result_bytes_max + 48 * out_blocks;
+        // A block is as long as the limit, or has one entry.
+        let block_space = (rules.block_bytes.max(rules.key_bytes_max + rules.value_bytes_max + 32) + 16).next_multiple_of(16);
+        let own_bytes = block_space + if rules.lz4 { LZ4_TABLE_BYTES } else { 0 };
         let mut space = Space(0);
         let params = Params {
             data: space.take(task.data_bytes, 1),
@@ -178,8 +187,7 @@ impl Layout {
             out_packed: list(out_blocks, 4),
             out_at: list(out_blocks + 1, 4),
             tile_sums: list(entries.max(in_blocks).max(out_blocks) / 2048 + 2, 4),
-            raw_area: list(slots, 1),
-            packed_area: list(if rules.lz4 { slots } else { 0 }, 1),
+            slot_area: list(slots, 1),
             answer: list(AnswerHeader::BYTES as u64, 1),
             reports: list(out_blocks, BlockReport::BYTES as u64),
             hashes: list(u64::from(task.result_hashes_max), 8),
@@ -187,9 +195,10 @@ impl Layout {
             out_data: list(task.result_bytes_max, 1),
             key_stride: stride,
             intervals_max: intervals as u32,
+            block_space,
             ..params
         };
-        Layout { params, head_at, head_bytes, bytes: space.0 }
+        Layout { params, head_at, head_bytes, bytes: space.0, own_bytes }
     }
 
     /// Writes the head into `head`, which begins at its place in the arena.

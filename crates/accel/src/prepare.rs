@@ -5,7 +5,8 @@
 //! 2. The indexes say which blocks of each table hold keys of the range. No data is read for that.
 //! 3. Blocks that follow each other in a file are one *stretch*: one read into the data area, which may be the pinned
 //!    memory of a device ([`Prepared::load`]).
-//! 4. The loaded bytes say how long each block is uncompressed ([`Prepared::finish`]).
+//!    The bytes say how long each block is uncompressed.
+//! 4. [`Prepared::finish`] makes the task.
 
 use crate::abi::*;
 use crate::task::{DeviceRules, DeviceTask, Malformed};
@@ -48,6 +49,9 @@ impl From<Malformed> for NotPrepared {
         NotPrepared::Unsuited(malformed.0)
     }
 }
+
+/// Blocks are read in pieces of this size: they are still in the cache when their lengths are looked at.
+const PIECE_BYTES: u64 = 512 << 10;
 
 fn unsuited<T>(why: impl Into<String>) -> Result<T, NotPrepared> {
     Err(NotPrepared::Unsuited(why.into()))
@@ -127,45 +131,55 @@ impl Prepared {
         self.data_bytes
     }
 
-    /// Reads the blocks into the data area.
+    /// Reads the blocks into the data area, in pieces, and asks each block how long it is uncompressed while it is in the
+    /// processor's cache. The lengths are believed here; a device checks each checksum, and each length.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// A file cannot be read. A block's compression is one that devices do not read.
     ///
     /// # Panics
     /// `data` is shorter than [`data_bytes`](Prepared::data_bytes).
-    pub fn load(&self, data: &mut [u8]) -> situ_storage::Result<()> {
+    pub fn load(&mut self, data: &mut [u8]) -> Result<(), NotPrepared> {
+        let mut blocks = self.ways.iter_mut().flatten().peekable();
         for stretch in &self.stretches {
-            let into = &mut data[stretch.at as usize..][..stretch.bytes as usize];
-            stretch.table.reader().read_at(stretch.file_offset, into)?;
+            let (mut at, end) = (stretch.at, stretch.at + stretch.bytes);
+            while at < end {
+                let piece_end = end.min(at + PIECE_BYTES);
+                let offset = stretch.file_offset + (at - stretch.at);
+                stretch.table.reader().read_at(offset, &mut data[at as usize..piece_end as usize])?;
+                at = piece_end;
+                while let Some(block) = blocks.next_if(|block| block.at + u64::from(block.stored_bytes) <= at) {
+                    let stored = &data[block.at as usize..][..block.stored_bytes as usize];
+                    (block.raw_bytes, block.entry_bytes) = lengths_of(stored)?;
+                }
+            }
         }
         Ok(())
     }
 
-    /// Makes the task, with blocks that were [loaded](Prepared::load). Their lengths are believed here; a device checks
-    /// each checksum, and that a block is as long as the task says.
+    /// Makes the task of the blocks that were [loaded](Prepared::load).
     ///
     /// # Errors
-    /// A block is too long, or its compression is one that devices do not read.
-    pub fn finish(mut self, data: &[u8]) -> Result<DeviceTask, NotPrepared> {
-        for block in self.ways.iter_mut().flatten() {
-            let stored = data.get(block.at as usize..).and_then(|rest| rest.get(..block.stored_bytes as usize));
-            let Some(stored) = stored else { return unsuited("a block outside the data") };
-            let Some(body_bytes) = stored.len().checked_sub(BLOCK_TRAILER_BYTES) else {
-                return unsuited(format!("a block of {} bytes", stored.len()));
-            };
-            let (body, kind) = (&stored[..body_bytes], stored[body_bytes]);
-            (block.raw_bytes, block.entry_bytes) = match (kind, body.first_chunk::<4>(), body.last_chunk::<4>()) {
-                (COMPRESSION_NONE, _, Some(restarts)) => {
-                    let restarts = u64::from(u32::from_le_bytes(*restarts));
-                    let entries = (body_bytes as u64).checked_sub(4 * restarts + 4);
-                    (body_bytes as u32, entries.unwrap_or(0) as u32)
-                }
-                (COMPRESSION_LZ4, Some(length), _) => (u32::from_le_bytes(*length), 0),
-                _ => return unsuited(format!("a block of {body_bytes} bytes with compression {kind}")),
-            };
-        }
+    /// A block is too long, or a rule of tasks is broken.
+    pub fn finish(self) -> Result<DeviceTask, NotPrepared> {
         Ok(DeviceTask::new(self.rules, self.ways, self.data_bytes)?)
+    }
+}
+
+/// Returns how long a stored block is uncompressed, and how long its entries are if that can be seen.
+fn lengths_of(stored: &[u8]) -> Result<(u32, u32), NotPrepared> {
+    let Some(body_bytes) = stored.len().checked_sub(BLOCK_TRAILER_BYTES) else {
+        return unsuited(format!("a block of {} bytes", stored.len()));
+    };
+    let (body, kind) = (&stored[..body_bytes], stored[body_bytes]);
+    match (kind, body.first_chunk::<4>(), body.last_chunk::<4>()) {
+        (COMPRESSION_NONE, _, Some(restarts)) => {
+            let restarts = u64::from(u32::from_le_bytes(*restarts));
+            let entries = (body_bytes as u64).checked_sub(4 * restarts + 4);
+            Ok((body_bytes as u32, entries.unwrap_or(0) as u32))
+        }
+        (COMPRESSION_LZ4, Some(length), _) => Ok((u32::from_le_bytes(*length), 0)),
+        _ => unsuited(format!("a block of {body_bytes} bytes with compression {kind}")),
     }
 }
 

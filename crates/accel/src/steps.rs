@@ -16,12 +16,12 @@ pub struct Step {
     pub many: bool,
     /// The kernel's second parameter: the list, for prefix sums.
     pub which: u32,
-    /// The launch is for tasks whose output is compressed.
-    pub only_lz4: bool,
+    /// The launch needs shared memory: [`Layout::own_bytes`](crate::Layout) for each block of threads.
+    pub own_memory: bool,
 }
 
 const fn many(kernel: &'static str, threads: u32) -> Step {
-    Step { kernel, threads, many: true, which: 0, only_lz4: false }
+    Step { kernel, threads, many: true, which: 0, own_memory: false }
 }
 
 const fn one(kernel: &'static str, threads: u32) -> Step {
@@ -37,7 +37,7 @@ const fn sums(which: u32) -> [Step; 3] {
 }
 
 /// Returns the launches of a task.
-pub fn steps(lz4: bool) -> Vec<Step> {
+pub fn steps() -> Vec<Step> {
     let mut steps = vec![many("check_blocks", 128)];
     steps.extend(sums(0));
     steps.extend([many("list_intervals", 128), many("count_entries", 256)]);
@@ -49,11 +49,9 @@ pub fn steps(lz4: bool) -> Vec<Step> {
     steps.extend([many("next_cuts", 256), many("chunks", 256), many("chunk_exits", 256)]);
     steps.extend([one("chain_top", 32), many("chain", 128)]);
     steps.extend(sums(4));
-    steps.extend([many("limit_output", 256), many("encode", 128)]);
-    steps.push(Step { only_lz4: true, ..many("compress", 128) });
+    steps.extend([many("limit_output", 256), Step { own_memory: true, ..many("encode", 32) }]);
     steps.extend(sums(5));
     steps.extend([many("pack", 128), many("hash_keys", 256), one("finish", 32)]);
-    steps.retain(|step| lz4 || !step.only_lz4);
     steps
 }
 
@@ -66,9 +64,9 @@ pub fn kernel_source() -> String {
 #[doc(hidden)]
 pub fn emulated_parts() -> (String, String) {
     let step = |step: &Step| {
-        let Step { kernel, threads, many, which, only_lz4 } = step;
-        format!("STEP({kernel}, {threads}, {}, {which}, {})\n", u8::from(*many), u8::from(*only_lz4))
+        let Step { kernel, threads, many, which, .. } = step;
+        format!("STEP({kernel}, {threads}, {}, {which})\n", u8::from(*many))
     };
     let shared = shared_text() + &format!("#define ADDRESSES {}\n", crate::layout::ADDRESSES);
-    (shared, steps(true).iter().map(step).collect())
+    (shared, steps().iter().map(step).collect())
 }

@@ -69,10 +69,10 @@ fn process_time() -> Duration {
 
 /// Stages, begins: all that the host does before the device has a task.
 fn begin(lane: &mut Lane, task: &Task) -> Outcome<DeviceTask> {
-    let prepared = Prepared::new(task)?;
+    let mut prepared = Prepared::new(task)?;
     let data = lane.stage(prepared.data_bytes() as usize)?;
     prepared.load(data)?;
-    let device = prepared.finish(data)?;
+    let device = prepared.finish()?;
     lane.begin(&device)?;
     Ok(device)
 }
@@ -84,10 +84,10 @@ fn check(cuda: &Arc<Cuda>, seeds: u64) -> Outcome<()> {
         let mut rng = Rng::new(seed);
         let host = MemoryHost::new();
         let task = tasks::random(&mut rng, &host, [100, 2000, 20_000][seed as usize % 3]);
-        let prepared = Prepared::new(&task)?;
+        let mut prepared = Prepared::new(&task)?;
         let data = lane.stage(prepared.data_bytes() as usize)?;
         prepared.load(data)?;
-        let mut device = prepared.finish(data)?;
+        let mut device = prepared.finish()?;
         if seed % 7 == 6 && !data.is_empty() {
             let at = rng.index(data.len());
             data[at] ^= 1 << rng.below(8);

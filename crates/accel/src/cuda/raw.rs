@@ -242,8 +242,7 @@ impl Stream {
     pub(super) fn launch(
         &self,
         function: &CudaFunction,
-        grid: u32,
-        threads: u32,
+        [grid, threads, shared_bytes]: [u32; 3],
         params: &[u8],
         which: u32,
     ) -> Result<()> {
@@ -255,7 +254,7 @@ impl Stream {
         // SAFETY: all kernels have these two parameters, and the driver copies them during the call. Kernels stay within
         // the arena, whose layout is made from the same task.
         let launched = unsafe {
-            result::launch_kernel(function.cu_function(), grid, threads, 0, self.stream, &mut arguments)
+            result::launch_kernel(function.cu_function(), grid, threads, shared_bytes, self.stream, &mut arguments)
         };
         at("launch a kernel", launched)
     }

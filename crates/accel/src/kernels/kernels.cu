@@ -8,7 +8,7 @@
 //   merge_ranks    a thread an entry: its place in the merge, by bisection of the other ways
 //   see            a thread an entry: what the rules of snapshots and tombstones keep, by neighbours
 //   compact, measure, next_cuts, chain...   where blocks begin
-//   encode, compress, pack   a warp a block
+//   encode, pack   a warp a block
 //
 // Invariants: an error sets the status once, and all later launches return at once. Whoever follows an offset of a block
 // has checked it. A warp's lanes reach every collective together.
@@ -17,6 +17,12 @@ typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+
+#ifdef EMULATED
+#define OWN_MEMORY static u64 own_memory[8192];
+#else
+#define OWN_MEMORY extern __shared__ u64 own_memory[];
+#endif
 
 #define FULL 0xffffffffu
 #define NONE 0xffffffffu
@@ -50,6 +56,15 @@ __device__ __forceinline__ u32 load32(const u8* p) {
     u32 shift = (u32)(address & 3) * 8;
     u32 low = a[0];
     return shift ? __funnelshift_r(low, a[1], shift) : low;
+}
+
+__device__ __forceinline__ u64 load64(const u8* p) {
+    u64 address = (u64)p;
+    const u32* a = (const u32*)(address & ~3ull);
+    u32 shift = (u32)(address & 3) * 8, low = a[0], middle = a[1];
+    if (shift == 0) return (u64)middle << 32 | low;
+    u32 high = a[2];
+    return (u64)__funnelshift_r(middle, high, shift) << 32 | __funnelshift_r(low, middle, shift);
 }
 
 __device__ __forceinline__ u64 swap64(u64 x) {
@@ -331,6 +346,13 @@ __device__ bool interval_of(const Params& P, u32 interval, const u8** raw, u32* 
 
 // An entry's lengths, and the place behind its header; 0 if a varint is longer than two bytes.
 __device__ __forceinline__ u32 entry_header(const u8* raw, u32 at, u32* shared, u32* unshared, u32* value) {
+    u32 all = load32(raw + at);
+    if ((all & 0x808080) == 0) {
+        *shared = all & 255;
+        *unshared = all >> 8 & 255;
+        *value = all >> 16 & 255;
+        return at + 3;
+    }
     u32 n = raw[at++];
     if (n >= 128) { u32 m = raw[at++]; if (m >= 128) return 0; n = (n & 127) | m << 7; }
     *shared = n;
@@ -381,47 +403,76 @@ __device__ __forceinline__ u32 key_bytes(const Params& P, u32 e) { return ((cons
 __device__ __forceinline__ u32 value_bytes(const Params& P, u32 e) { return ((const u32*)P.lengths)[e] & 0xffff; }
 __device__ __forceinline__ u64 trailer_of(const Params& P, u32 e) { return ((const u64*)P.trailers)[e]; }
 
+// Word w of a key: the first bytes are those of the key before, then comes the suffix, then zeros.
+__device__ __forceinline__ u64 key_word(u32 w, u64 before, const u8* suffix, u32 shared, u32 length) {
+    u32 base = 8 * w;
+    u64 word = 0;
+    if (base < shared) {
+        if (shared - base >= 8) return before;
+        word = before & ((1ull << (8 * (shared - base))) - 1);
+    }
+    u32 from = base > shared ? base : shared, end = base + 8 < length ? base + 8 : length;
+    if (from < end) {
+        u64 bytes = load64(suffix + (from - shared));
+        if (end - from < 8) bytes &= (1ull << (8 * (end - from))) - 1;
+        word |= bytes << (8 * (from - base));
+    }
+    return word;
+}
+
+// Keys of up to WORDS words pass from entry to entry in registers, longer ones through memory.
+template <u32 WORDS> __device__ void decode_interval(const Params& P, u32 interval) {
+    u32 words = P.key_stride / 8, prefix = header(P)->shared_prefix_bytes;
+    u32 keys_max = header(P)->key_bytes_max, values_max = header(P)->value_bytes_max;
+    const u8* raw;
+    u32 at, end, block, shared, unshared, value, length_before = 0;
+    interval_of(P, interval, &raw, &at, &end, &block);
+    u32 e = ((const u32*)P.interval_entry)[interval];
+    u64 known[WORDS ? WORDS : 1];
+    const u64* before = 0;
+    for (u32 w = 0; w < (WORDS ? WORDS : 1); w++) known[w] = 0;
+    while (at < end) {
+        u32 body = entry_header(raw, at, &shared, &unshared, &value), length = shared + unshared;
+        const u8* suffix = raw + body;
+        const u8* behind = suffix + unshared;
+        u64 trailer = load64(behind);
+        if (shared > length_before) { fail(P, STATUS_BLOCK, block); return; }
+        if (length > keys_max || value > values_max || (trailer & 255) > 2) { fail(P, STATUS_LIMIT, block); return; }
+        u64* key = (u64*)key_of(P, e);
+        u64 head = 0;
+        u32 head_word = prefix / 8, shift = prefix % 8 * 8;
+        if (WORDS) {
+#pragma unroll
+            for (u32 w = 0; w < WORDS; w++) {
+                if (w < words) {
+                    known[w] = key_word(w, known[w], suffix, shared, length);
+                    key[w] = known[w];
+                    if (w == head_word) head = known[w] >> shift;
+                    if (shift && w == head_word + 1) head |= known[w] << (64 - shift);
+                }
+            }
+        } else {
+            for (u32 w = 0; w < words; w++) key[w] = key_word(w, 8 * w < shared ? before[w] : 0, suffix, shared, length);
+            head = head_word < words ? key[head_word] >> shift : 0;
+            if (shift && head_word + 1 < words) head |= key[head_word + 1] << (64 - shift);
+            before = key;
+        }
+        ((u64*)P.heads)[e] = swap64(head);
+        ((u64*)P.trailers)[e] = trailer;
+        ((u64*)P.values)[e] = (u64)(behind + 8);
+        ((u32*)P.lengths)[e] = length << 16 | value;
+        length_before = length;
+        e++;
+        at = body + unshared + 8 + value;
+    }
+}
+
 extern "C" __global__ void decode_entries(const Params P, u32 which) {
     ENTER
-    u32 count = counters(P)->intervals, words = P.key_stride / 8;
-    u32 prefix = header(P)->shared_prefix_bytes, keys_max = header(P)->key_bytes_max, values_max = header(P)->value_bytes_max;
+    u32 count = counters(P)->intervals;
+    bool few = P.key_stride <= 32;
     for (u32 i = THREAD; i < count; i += THREADS) {
-        const u8* raw;
-        u32 at, end, block, shared, unshared, value;
-        interval_of(P, i, &raw, &at, &end, &block);
-        u32 e = ((const u32*)P.interval_entry)[i], length_before = 0;
-        const u64* before = 0;
-        while (at < end) {
-            u32 body = entry_header(raw, at, &shared, &unshared, &value), length = shared + unshared;
-            const u8* suffix = raw + body;
-            const u8* behind = suffix + unshared;
-            u64 trailer = (u64)load32(behind) | (u64)load32(behind + 4) << 32;
-            if (shared > length_before) { fail(P, STATUS_BLOCK, block); break; }
-            if (length > keys_max || value > values_max || (trailer & 255) > 2) { fail(P, STATUS_LIMIT, block); break; }
-            u64* key = (u64*)key_of(P, e);
-            for (u32 w = 0; w < words; w++) {
-                u32 base = 8 * w;
-                u64 word = 0;
-                if (base < shared) {
-                    word = before[w];
-                    if (shared - base < 8) word &= (1ull << (8 * (shared - base))) - 1;
-                }
-                u32 p = base > shared ? base : shared, stop_at = base + 8 < length ? base + 8 : length;
-                for (; p < stop_at; p++) word |= (u64)suffix[p - shared] << (8 * (p - base));
-                key[w] = word;
-            }
-            u32 w = prefix / 8, shift = prefix % 8 * 8;
-            u64 head = w < words ? key[w] >> shift : 0;
-            if (shift && w + 1 < words) head |= key[w + 1] << (64 - shift);
-            ((u64*)P.heads)[e] = swap64(head);
-            ((u64*)P.trailers)[e] = trailer;
-            ((u64*)P.values)[e] = (u64)(behind + 8);
-            ((u32*)P.lengths)[e] = length << 16 | value;
-            before = key;
-            length_before = length;
-            e++;
-            at = body + unshared + 8 + value;
-        }
+        if (few) decode_interval<4>(P, i); else decode_interval<0>(P, i);
     }
 }
 
@@ -782,124 +833,14 @@ __device__ __forceinline__ u64 warp_max64(u64 x) {
     return __shfl_sync(FULL, x, 0);
 }
 
-extern "C" __global__ void encode(const Params P, u32 which) {
-    ENTER
-    Counters* C = counters(P);
-    __shared__ u32 classes_of[4][16];
-    u32 lane = LANE, count = C->out, interval = header(P)->restart_interval;
-    u32* classes = classes_of[threadIdx.x >> 5];
-    const u32* kept = (const u32*)P.kept;
-    const u32* hash_at = (const u32*)P.hash_at;
-    for (u32 b = WARP; b < count; b += WARPS) {
-        u32 begin = ((const u32*)P.block_start)[b], end = ((const u32*)P.next)[begin], raw = ((const u32*)P.out_raw)[b];
-        u32 restarts = (end - begin + interval - 1) / interval;
-        u8* to = (u8*)(P.raw_area + slot_of(P, b));
-        u8* restart_array = to + raw - 4 - 4 * restarts;
-        u32 carried = 0, deletions = 0, keys_sum = 0, values_sum = 0, longest_key = 0, longest_value = 0;
-        u64 largest = 0, smallest_inverted = 0;
-        if (lane < 16) classes[lane] = 0;
-        __syncwarp();
-        for (u32 first = begin; first < end; first += 32) {
-            u32 i = first + lane, e = 0, size = 0, bytes = 0, lengths = 0;
-            u64 trailer = 0, value = 0;
-            bool restart = false;
-            if (i < end) {
-                e = kept[i];
-                size = ((const u32*)P.sizes)[i];
-                lengths = ((const u32*)P.lengths)[e];
-                trailer = ((const u64*)P.kept_trailers)[i];
-                value = ((const u64*)P.values)[e];
-                restart = (i - begin) % interval == 0;
-                bytes = (size & 0xffff) + (restart ? size >> 24 : 0);
-                u64 sequence = trailer >> 8;
-                u32 key_length = lengths >> 16, value_length = lengths & 0xffff;
-                deletions += (trailer & 255) == 0;
-                keys_sum += key_length + 8;
-                values_sum += value_length;
-                longest_key = longest_key > key_length ? longest_key : key_length;
-                longest_value = longest_value > value_length ? longest_value : value_length;
-                largest = largest > sequence ? largest : sequence;
-                smallest_inverted = smallest_inverted > ~sequence ? smallest_inverted : ~sequence;
-                atomicAdd(&classes[32 - __clz(value_length)], 1u);
-            }
-            u32 offset = bytes;
-            for (u32 d = 1; d < 32; d *= 2) {
-                u32 left = __shfl_up_sync(FULL, offset, d);
-                if (lane >= d) offset += left;
-            }
-            u32 sum = __shfl_sync(FULL, offset, 31);
-            offset = carried + offset - bytes;
-            carried += sum;
-            if (i < end && restart) {
-                u8* place = restart_array + 4 * ((i - begin) / interval);
-                for (u32 k = 0; k < 4; k++) place[k] = (u8)(offset >> (8 * k));
-            }
-            u32 shared_bytes = restart ? 0 : size >> 16 & 255;
-            u32 here = end - first < 32 ? end - first : 32;
-            for (u32 q = 0; q < here; q++) {
-                u32 at = __shfl_sync(FULL, offset, q), shared = __shfl_sync(FULL, shared_bytes, q);
-                u32 both = __shfl_sync(FULL, lengths, q), entry = __shfl_sync(FULL, e, q);
-                u64 t = __shfl_sync(FULL, trailer, q), v = __shfl_sync(FULL, value, q);
-                u32 value_length = both & 0xffff, suffix = (both >> 16) - shared;
-                u64 head = 0;
-                u32 head_bytes = put_varint(&head, put_varint(&head, put_varint(&head, 0, shared), suffix), value_length);
-                u32 key_end = head_bytes + suffix, body = key_end + 8, all = body + value_length;
-                const u8* key = (const u8*)key_of(P, entry) + shared - head_bytes;
-                const u8* from = (const u8*)v - body;
-                u8* out = to + at;
-                for (u32 p = lane; p < all; p += 32) {
-                    u8 byte;
-                    if (p >= body) byte = from[p];
-                    else if (p >= key_end) byte = (u8)(t >> (8 * (p - key_end)));
-                    else if (p >= head_bytes) byte = key[p];
-                    else byte = (u8)(head >> (8 * p));
-                    out[p] = byte;
-                }
-            }
-        }
-        if (lane < 4) to[raw - 4 + lane] = (u8)(restarts >> (8 * lane));
-        deletions = warp_sum(deletions);
-        keys_sum = warp_sum(keys_sum);
-        values_sum = warp_sum(values_sum);
-        longest_key = warp_max(longest_key);
-        longest_value = warp_max(longest_value);
-        largest = warp_max64(largest);
-        smallest_inverted = warp_max64(smallest_inverted);
-        __syncwarp();
-        BlockReport* R = (BlockReport*)P.reports + b;
-        u32 stride = P.key_stride, words = stride / 8, first_entry = kept[begin], last_entry = kept[end - 1];
-        u64* keys = (u64*)(P.out_keys + 2ull * b * stride);
-        for (u32 w = lane; w < 2 * words; w += 32) {
-            keys[w] = w < words ? key_of(P, first_entry)[w] : key_of(P, last_entry)[w - words];
-        }
-        if (lane < 16) R->value_classes[lane] = (u16)classes[lane];
-        if (lane == 0) {
-            R->raw_bytes = raw;
-            R->entries = end - begin;
-            R->deletions = deletions;
-            R->first_key_at = 2 * b * stride;
-            R->last_key_at = (2 * b + 1) * stride;
-            R->first_key_bytes = (u16)key_bytes(P, first_entry);
-            R->last_key_bytes = (u16)key_bytes(P, last_entry);
-            R->flags = ((const u32*)P.new_key)[begin] ? REPORT_NEW_USER_KEY : 0;
-            R->first_trailer = ((const u64*)P.kept_trailers)[begin];
-            R->last_trailer = ((const u64*)P.kept_trailers)[end - 1];
-            R->smallest_sequence = ~smallest_inverted;
-            R->largest_sequence = largest;
-            R->first_entry = begin;
-            R->first_hash = hash_at[begin] - hash_at[C->emit_from];
-            R->hashes = hash_at[end] - hash_at[begin];
-            R->key_bytes = keys_sum;
-            R->value_bytes = values_sum;
-            R->longest_key = longest_key;
-            R->longest_value = longest_value;
-            R->zero = 0;
-            // Without compression this is how the block is stored. `compress` may find less.
-            ((u32*)P.out_stored)[b] = raw + 5;
-            ((u32*)P.out_packed)[b] = 0;
-        }
-        __syncwarp();
-    }
+// Copies in words of the destination; its first and last bytes are not whole words.
+__device__ __forceinline__ void copy_by_warp(u8* to, const u8* from, u32 bytes, u32 lane) {
+    u32 front = (0u - (u32)(u64)to) & 3u;
+    if (front > bytes) front = bytes;
+    u32 words = (bytes - front) / 4, tail = front + 4 * words;
+    if (lane < front) to[lane] = from[lane];
+    for (u32 w = lane; w < words; w += 32) *(u32*)(to + front + 4 * w) = load32(from + front + 4 * w);
+    if (lane < bytes - tail) to[tail + lane] = from[tail + lane];
 }
 
 // ---- LZ4, the bytes of lz4_flex ----
@@ -922,7 +863,7 @@ __device__ __forceinline__ u32 lz4_length(u8* out, u32 at, u32 rest, u32 lane) {
 __device__ u32 lz4_encode(const u8* in, u32 bytes, u8* out, u16* table, u32 lane) {
     u32 limit = bytes - bytes / 8;
     if (bytes < 13) return 0;
-    for (u32 i = lane; i < 2048; i += 32) ((u32*)table)[i] = 0;
+    for (u32 i = lane; i < 1024; i += 32) ((u64*)table)[i] = 0;
     if (lane < 4) out[lane] = (u8)(bytes >> (8 * lane));
     __syncwarp();
     u32 o = 4, literals_from = 0, cur = 1, end = bytes - 12;
@@ -1011,17 +952,135 @@ __device__ u32 lz4_encode(const u8* in, u32 bytes, u8* out, u16* table, u32 lane
     return o + literals;
 }
 
-extern "C" __global__ void compress(const Params P, u32 which) {
+// One warp is a block of threads here, and its shared memory is its own: the block while it is made, and LZ4's table.
+OWN_MEMORY
+
+extern "C" __global__ void encode(const Params P, u32 which) {
     ENTER
-    __shared__ u16 tables[4][4096];
-    u32 lane = LANE, count = counters(P)->out;
+    Counters* C = counters(P);
+    __shared__ u32 classes[16];
+    u32 lane = LANE, count = C->out, interval = header(P)->restart_interval;
+    bool lz4 = header(P)->codec != 0;
+    u8* to = (u8*)own_memory;
+    u16* table = (u16*)(to + P.block_space);
+    const u32* kept = (const u32*)P.kept;
+    const u32* hash_at = (const u32*)P.hash_at;
     for (u32 b = WARP; b < count; b += WARPS) {
-        u64 slot = slot_of(P, b);
-        u32 raw = ((const u32*)P.out_raw)[b];
-        u32 stored = lz4_encode((const u8*)(P.raw_area + slot), raw, (u8*)(P.packed_area + slot), tables[threadIdx.x >> 5], lane);
-        if (stored && lane == 0) {
-            ((u32*)P.out_stored)[b] = stored + 5;
-            ((u32*)P.out_packed)[b] = 1;
+        u32 begin = ((const u32*)P.block_start)[b], end = ((const u32*)P.next)[begin], raw = ((const u32*)P.out_raw)[b];
+        u32 restarts = (end - begin + interval - 1) / interval;
+        u8* restart_array = to + raw - 4 - 4 * restarts;
+        u32 carried = 0, deletions = 0, keys_sum = 0, values_sum = 0, longest_key = 0, longest_value = 0;
+        u64 largest = 0, smallest_inverted = 0;
+        if (lane < 16) classes[lane] = 0;
+        __syncwarp();
+        for (u32 first = begin; first < end; first += 32) {
+            u32 i = first + lane, e = 0, size = 0, bytes = 0, lengths = 0;
+            u64 trailer = 0, value = 0;
+            bool restart = false;
+            if (i < end) {
+                e = kept[i];
+                size = ((const u32*)P.sizes)[i];
+                lengths = ((const u32*)P.lengths)[e];
+                trailer = ((const u64*)P.kept_trailers)[i];
+                value = ((const u64*)P.values)[e];
+                restart = (i - begin) % interval == 0;
+                bytes = (size & 0xffff) + (restart ? size >> 24 : 0);
+                u64 sequence = trailer >> 8;
+                u32 key_length = lengths >> 16, value_length = lengths & 0xffff;
+                deletions += (trailer & 255) == 0;
+                keys_sum += key_length + 8;
+                values_sum += value_length;
+                longest_key = longest_key > key_length ? longest_key : key_length;
+                longest_value = longest_value > value_length ? longest_value : value_length;
+                largest = largest > sequence ? largest : sequence;
+                smallest_inverted = smallest_inverted > ~sequence ? smallest_inverted : ~sequence;
+                atomicAdd(&classes[32 - __clz(value_length)], 1u);
+            }
+            u32 offset = bytes;
+            for (u32 d = 1; d < 32; d *= 2) {
+                u32 left = __shfl_up_sync(FULL, offset, d);
+                if (lane >= d) offset += left;
+            }
+            u32 sum = __shfl_sync(FULL, offset, 31);
+            offset = carried + offset - bytes;
+            carried += sum;
+            if (i < end && restart) {
+                u8* place = restart_array + 4 * ((i - begin) / interval);
+                for (u32 k = 0; k < 4; k++) place[k] = (u8)(offset >> (8 * k));
+            }
+            u32 shared_bytes = restart ? 0 : size >> 16 & 255;
+            u32 here = end - first < 32 ? end - first : 32;
+            for (u32 q = 0; q < here; q++) {
+                u32 at = __shfl_sync(FULL, offset, q), shared = __shfl_sync(FULL, shared_bytes, q);
+                u32 both = __shfl_sync(FULL, lengths, q), entry = __shfl_sync(FULL, e, q);
+                u64 t = __shfl_sync(FULL, trailer, q), v = __shfl_sync(FULL, value, q);
+                u32 value_length = both & 0xffff, suffix = (both >> 16) - shared;
+                u64 head = 0;
+                u32 head_bytes = put_varint(&head, put_varint(&head, put_varint(&head, 0, shared), suffix), value_length);
+                u32 key_end = head_bytes + suffix, body = key_end + 8;
+                // Long values are copied in words of the destination.
+                bool words = value_length >= 48;
+                u32 all = words ? body : body + value_length;
+                const u8* key = (const u8*)key_of(P, entry) + shared - head_bytes;
+                const u8* from = (const u8*)v - body;
+                u8* out = to + at;
+                for (u32 p = lane; p < all; p += 32) {
+                    u8 byte;
+                    if (p >= body) byte = from[p];
+                    else if (p >= key_end) byte = (u8)(t >> (8 * (p - key_end)));
+                    else if (p >= head_bytes) byte = key[p];
+                    else byte = (u8)(head >> (8 * p));
+                    out[p] = byte;
+                }
+                if (words) copy_by_warp(out + body, (const u8*)v, value_length, lane);
+            }
+        }
+        if (lane < 4) to[raw - 4 + lane] = (u8)(restarts >> (8 * lane));
+        deletions = warp_sum(deletions);
+        keys_sum = warp_sum(keys_sum);
+        values_sum = warp_sum(values_sum);
+        longest_key = warp_max(longest_key);
+        longest_value = warp_max(longest_value);
+        largest = warp_max64(largest);
+        smallest_inverted = warp_max64(smallest_inverted);
+        __syncwarp();
+        BlockReport* R = (BlockReport*)P.reports + b;
+        u32 stride = P.key_stride, words = stride / 8, first_entry = kept[begin], last_entry = kept[end - 1];
+        u64* keys = (u64*)(P.out_keys + 2ull * b * stride);
+        for (u32 w = lane; w < 2 * words; w += 32) {
+            keys[w] = w < words ? key_of(P, first_entry)[w] : key_of(P, last_entry)[w - words];
+        }
+        if (lane < 16) R->value_classes[lane] = (u16)classes[lane];
+        if (lane == 0) {
+            R->raw_bytes = raw;
+            R->entries = end - begin;
+            R->deletions = deletions;
+            R->first_key_at = 2 * b * stride;
+            R->last_key_at = (2 * b + 1) * stride;
+            R->first_key_bytes = (u16)key_bytes(P, first_entry);
+            R->last_key_bytes = (u16)key_bytes(P, last_entry);
+            R->flags = ((const u32*)P.new_key)[begin] ? REPORT_NEW_USER_KEY : 0;
+            R->first_trailer = ((const u64*)P.kept_trailers)[begin];
+            R->last_trailer = ((const u64*)P.kept_trailers)[end - 1];
+            R->smallest_sequence = ~smallest_inverted;
+            R->largest_sequence = largest;
+            R->first_entry = begin;
+            R->first_hash = hash_at[begin] - hash_at[C->emit_from];
+            R->hashes = hash_at[end] - hash_at[begin];
+            R->key_bytes = keys_sum;
+            R->value_bytes = values_sum;
+            R->longest_key = longest_key;
+            R->longest_value = longest_value;
+            R->zero = 0;
+        }
+        u8* slot = (u8*)(P.slot_area + slot_of(P, b));
+        u32 stored = lz4 ? lz4_encode(to, raw, slot, table, lane) : 0;
+        if (lane == 0) {
+            ((u32*)P.out_stored)[b] = (stored ? stored : raw) + 5;
+            ((u32*)P.out_packed)[b] = stored != 0;
+        }
+        if (!stored) {
+            for (u32 w = lane; w < (raw + 7) / 8; w += 32) ((u64*)slot)[w] = ((const u64*)to)[w];
         }
         __syncwarp();
     }
@@ -1034,20 +1093,13 @@ extern "C" __global__ void pack(const Params P, u32 which) {
     u32 lane = LANE, count = counters(P)->out;
     for (u32 b = WARP; b < count; b += WARPS) {
         u32 packed = ((const u32*)P.out_packed)[b], stored = ((const u32*)P.out_stored)[b], at = ((const u32*)P.out_at)[b];
-        u8* from = (u8*)((packed ? P.packed_area : P.raw_area) + slot_of(P, b));
+        u8* from = (u8*)(P.slot_area + slot_of(P, b));
         if (lane == 0) from[stored - 5] = (u8)packed;
         __syncwarp();
         u32 crc = warp_crc(P, by128, from, stored - 4, lane);
         if (lane < 4) from[stored - 4 + lane] = (u8)(crc >> (8 * lane));
         __syncwarp();
-        // Words of the destination are whole; its first and last bytes are not.
-        u8* to = (u8*)(P.out_data + at);
-        u32 front = (0u - at) & 3u;
-        if (front > stored) front = stored;
-        u32 words = (stored - front) / 4, tail = front + 4 * words;
-        if (lane < front) to[lane] = from[lane];
-        for (u32 w = lane; w < words; w += 32) *(u32*)(to + front + 4 * w) = load32(from + front + 4 * w);
-        if (lane < stored - tail) to[tail + lane] = from[tail + lane];
+        copy_by_warp((u8*)(P.out_data + at), from, stored, lane);
         if (lane == 0) {
             BlockReport* R = (BlockReport*)P.reports + b;
             R->at = at;
@@ -1080,7 +1132,6 @@ __device__ __forceinline__ u64 bytes64(const u8* p) {
     for (u32 i = 0; i < 8; i++) x |= (u64)p[i] << (8 * i);
     return x;
 }
-__device__ __forceinline__ u64 key64(const u8* p) { return (u64)load32(p) | (u64)load32(p + 4) << 32; }
 __device__ __forceinline__ u64 fold(u64 a, u64 b) { return a * b ^ __umul64hi(a, b); }
 __device__ __forceinline__ u64 avalanche(u64 x) {
     x ^= x >> 37;
@@ -1095,7 +1146,7 @@ __device__ __forceinline__ u64 avalanche64(u64 x) {
     return x ^ x >> 32;
 }
 __device__ __forceinline__ u64 rotate(u64 x, u32 n) { return x << n | x >> (64 - n); }
-__device__ __forceinline__ u64 mix16(const u8* p, const u8* s) { return fold(key64(p) ^ bytes64(s), key64(p + 8) ^ bytes64(s + 8)); }
+__device__ __forceinline__ u64 mix16(const u8* p, const u8* s) { return fold(load64(p) ^ bytes64(s), load64(p + 8) ^ bytes64(s + 8)); }
 
 __device__ u64 xxh3(const u8* p, u32 n) {
     if (n > 16) {
@@ -1106,8 +1157,8 @@ __device__ u64 xxh3(const u8* p, u32 n) {
         return avalanche(sum + mix16(p, SECRET) + mix16(p + n - 16, SECRET + 16));
     }
     if (n > 8) {
-        u64 low = key64(p) ^ (bytes64(SECRET + 24) ^ bytes64(SECRET + 32));
-        u64 high = key64(p + n - 8) ^ (bytes64(SECRET + 40) ^ bytes64(SECRET + 48));
+        u64 low = load64(p) ^ (bytes64(SECRET + 24) ^ bytes64(SECRET + 32));
+        u64 high = load64(p + n - 8) ^ (bytes64(SECRET + 40) ^ bytes64(SECRET + 48));
         return avalanche(n + swap64(low) + high + fold(low, high));
     }
     if (n >= 4) {

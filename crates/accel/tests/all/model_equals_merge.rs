@@ -18,10 +18,10 @@ fn blocks(host: &MemoryHost, output: &TaskOutput) -> Vec<Vec<Vec<u8>>> {
 }
 
 pub fn prepare(task: &Task) -> Result<(DeviceTask, Vec<u8>), NotPrepared> {
-    let prepared = Prepared::new(task)?;
+    let mut prepared = Prepared::new(task)?;
     let mut data = vec![0; prepared.data_bytes() as usize];
     prepared.load(&mut data)?;
-    Ok((prepared.finish(&data)?, data))
+    Ok((prepared.finish()?, data))
 }
 
 fn of_answer(answer: &Answer) -> Vec<Vec<u8>> {
