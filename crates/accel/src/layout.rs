@@ -29,6 +29,7 @@ flat! {
         interval_block: u64,
         interval_entries: u64,
         interval_entry: u64,
+        notes: u64,
         heads: u64,
         trailers: u64,
         values: u64,
@@ -41,14 +42,19 @@ flat! {
         kept: u64,
         kept_trailers: u64,
         sizes: u64,
+        small_at: u64,
         new_key: u64,
         hash_at: u64,
         next: u64,
         raw: u64,
         exits: u64,
         exit_blocks: u64,
+        group_exits: u64,
+        group_exit_blocks: u64,
         chunk_start: u64,
         chunk_block: u64,
+        group_start: u64,
+        group_block: u64,
         block_start: u64,
         out_raw: u64,
         out_raw_at: u64,
@@ -73,7 +79,7 @@ flat! {
 const LZ4_TABLE_BYTES: u32 = 8192;
 
 /// How many fields of [`Params`], from the first, are addresses.
-pub(crate) const ADDRESSES: usize = 45;
+pub(crate) const ADDRESSES: usize = 51;
 
 flat! {
     /// Numbers that only the device knows while a task runs.
@@ -160,6 +166,7 @@ impl Layout {
             interval_block: list(intervals, 4),
             interval_entries: list(intervals, 4),
             interval_entry: list(intervals + 1, 4),
+            notes: list(entries, 4),
             heads: list(entries, 8),
             trailers: list(entries, 8),
             values: list(entries, 8),
@@ -172,14 +179,19 @@ impl Layout {
             kept: list(entries, 4),
             kept_trailers: list(entries, 8),
             sizes: list(entries, 4),
+            small_at: list(entries + 1, 4),
             new_key: list(entries, 4),
             hash_at: list(entries + 1, 4),
             next: list(entries, 4),
             raw: list(entries, 4),
             exits: list(entries, 4),
             exit_blocks: list(entries, 4),
-            chunk_start: list(entries / 256 + 2, 4),
-            chunk_block: list(entries / 256 + 2, 4),
+            group_exits: list(entries, 4),
+            group_exit_blocks: list(entries, 4),
+            chunk_start: list(entries / 32 + 2, 4),
+            chunk_block: list(entries / 32 + 2, 4),
+            group_start: list(entries / 1024 + 2, 4),
+            group_block: list(entries / 1024 + 2, 4),
             block_start: list(out_blocks, 4),
             out_raw: list(out_blocks, 4),
             out_raw_at: list(out_blocks + 1, 4),

@@ -42,12 +42,13 @@ pub fn steps() -> Vec<Step> {
     steps.extend(sums(0));
     steps.extend([many("list_intervals", 128), many("count_entries", 256)]);
     steps.extend(sums(1));
-    steps.extend([one("find_ways", 32), many("decode_entries", 256), many("merge_ranks", 256), many("see", 256)]);
+    steps.extend([one("find_ways", 32), many("note_entries", 256), many("decode_entries", 256), many("merge_ranks", 256), many("see", 256)]);
     steps.extend(sums(2));
     steps.extend([many("compact", 256), many("measure", 256)]);
     steps.extend(sums(3));
-    steps.extend([many("next_cuts", 256), many("chunks", 256), many("chunk_exits", 256)]);
-    steps.extend([one("chain_top", 32), many("chain", 128)]);
+    steps.extend(sums(6));
+    steps.extend([many("next_cuts", 256), many("chunks", 256), many("chunk_exits", 256), many("group_exits", 256)]);
+    steps.extend([one("chain_top", 32), many("chain_groups", 128), many("chain_chunks", 128)]);
     steps.extend(sums(4));
     steps.extend([many("limit_output", 256), Step { own_memory: true, ..many("encode", 32) }]);
     steps.extend(sums(5));

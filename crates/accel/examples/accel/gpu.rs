@@ -11,7 +11,7 @@ use situ_storage::Writer;
 use situ_table::{Compression, KeyKind, KeyRef, TableOptions, TableWriter, Trailer};
 use std::collections::VecDeque;
 use std::error::Error;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -134,21 +134,28 @@ fn transfers(cuda: &Arc<Cuda>) -> Outcome<()> {
 /// A host whose files are memory that is used again: the cheapest writing there is.
 struct Sink {
     spare: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// What is written is forgotten, as if it cost the processor nothing.
+    drops: bool,
 }
 
 struct SinkWriter {
     bytes: Vec<u8>,
     spare: Arc<Mutex<Vec<Vec<u8>>>>,
+    drops: bool,
+    written: u64,
 }
 
 impl Writer for SinkWriter {
     fn append(&mut self, bytes: &[u8]) -> situ_storage::Result<()> {
-        self.bytes.extend_from_slice(bytes);
+        if !self.drops {
+            self.bytes.extend_from_slice(bytes);
+        }
+        self.written += bytes.len() as u64;
         Ok(())
     }
 
     fn written(&self) -> u64 {
-        self.bytes.len() as u64
+        self.written
     }
 
     fn sync(&mut self) -> situ_storage::Result<()> {
@@ -173,7 +180,8 @@ impl TaskHost for Sink {
     fn create(&self, _level: u32, place: TablePlace) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)> {
         let mut bytes = self.spare.lock().expect("no thread has panicked").pop().unwrap_or_default();
         bytes.clear();
-        Ok((place, Box::new(SinkWriter { bytes, spare: Arc::clone(&self.spare) })))
+        let spare = Arc::clone(&self.spare);
+        Ok((place, Box::new(SinkWriter { bytes, spare, drops: self.drops, written: 0 })))
     }
 
     fn pace(&self, _bytes: u64) {}
@@ -210,22 +218,40 @@ fn workload(host: &MemoryHost, entries: u64, value_bytes: usize, compression: Co
 
 /// The figures of one core.
 struct Core {
+    /// With output copied to memory, as into a page cache.
     seconds: f64,
+    /// With output dropped.
+    dropping_seconds: f64,
     data: Vec<u8>,
 }
 
 fn measure_core(task: &Task, rounds: u32) -> Outcome<Core> {
     let spare: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
-    let host = Sink { spare: Arc::clone(&spare) };
-    let (mut seconds, mut data_bytes) = (f64::MAX, 0);
-    for _ in 0..rounds + 1 {
-        let began = thread_time();
-        let output = run(task, &host).map_err(|error| error.to_string())?;
-        seconds = seconds.min((thread_time() - began).as_secs_f64());
-        data_bytes = output.tables[0].summary.properties.data_bytes as usize;
+    let mut best = [f64::MAX; 2];
+    let mut data = Vec::new();
+    for (drops, best) in [false, true].into_iter().zip(&mut best) {
+        let host = Sink { spare: Arc::clone(&spare), drops };
+        for _ in 0..rounds + 1 {
+            let began = thread_time();
+            let output = run(task, &host).map_err(|error| error.to_string())?;
+            *best = best.min((thread_time() - began).as_secs_f64());
+            if data.is_empty() {
+                let data_bytes = output.tables[0].summary.properties.data_bytes as usize;
+                let file = spare.lock().expect("no thread has panicked");
+                data.extend_from_slice(&file[0][16..16 + data_bytes]);
+            }
+        }
     }
-    let file = spare.lock().expect("no thread has panicked").pop().unwrap_or_default();
-    Ok(Core { seconds, data: file[16..16 + data_bytes].to_vec() })
+    Ok(Core { seconds: best[0], dropping_seconds: best[1], data })
+}
+
+/// How blocks get into pinned memory and out of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Host {
+    /// The processor copies them, as a page cache makes it do.
+    Copies,
+    /// They are there already and stay there, as for direct I/O, which is not in the figure.
+    Direct,
 }
 
 /// The host's and the device's times of many tasks, some of them in flight together.
@@ -235,48 +261,122 @@ struct Pipelined {
     process_seconds_a_task: f64,
 }
 
-fn measure_pipelined(cuda: &Arc<Cuda>, task: &Task, lanes: usize, rounds: usize) -> Outcome<Pipelined> {
+/// Takes the answer; the header says that all went well.
+fn finish(lane: &mut Lane, host: Host, file: &mut Vec<u8>) -> Outcome<()> {
+    let answer = lane.finish()?;
+    let header = AnswerHeader::take(&mut &*answer.report).ok_or("no header")?;
+    if header.status != STATUS_OK {
+        return Err(format!("status {} {}", header.status, header.detail).into());
+    }
+    if host == Host::Copies {
+        file.clear();
+        file.extend_from_slice(answer.data);
+    }
+    Ok(())
+}
+
+/// Runs a task `rounds` times on the lanes of one thread. Returns the time that passed, and the thread's processor time.
+fn one_thread(
+    cuda: &Arc<Cuda>,
+    task: &Task,
+    host: Host,
+    [lanes, rounds]: [usize; 2],
+    [start, end]: [&Barrier; 2],
+) -> Outcome<(Duration, Duration)> {
     let mut idle = (0..lanes).map(|_| cuda.lane()).collect::<Result<Vec<Lane>, _>>()?;
     let mut busy: VecDeque<Lane> = VecDeque::new();
     let mut file = Vec::new();
-    let mut finish = |lane: &mut Lane| -> Outcome<()> {
-        let answer = lane.finish()?;
-        let header = AnswerHeader::take(&mut &*answer.report).ok_or("no header")?;
-        if header.status != STATUS_OK {
-            return Err(format!("status {} {}", header.status, header.detail).into());
-        }
-        // What writing costs the host at least.
-        file.clear();
-        file.extend_from_slice(answer.data);
-        Ok(())
-    };
+    let mut device = None;
     // All memory is there before the clock runs.
     for lane in &mut idle {
-        begin(lane, task)?;
-        finish(lane)?;
+        device = Some(begin(lane, task)?);
+        finish(lane, Host::Copies, &mut file)?;
     }
-    let (began, thread, process) = (Instant::now(), thread_time(), process_time());
+    let device = device.ok_or("no lane")?;
+    start.wait();
+    let (start_of, thread) = (Instant::now(), thread_time());
     for _ in 0..rounds {
         let mut lane = match idle.pop() {
             Some(lane) => lane,
             None => {
                 let mut lane = busy.pop_front().ok_or("no lane")?;
-                finish(&mut lane)?;
+                finish(&mut lane, host, &mut file)?;
                 lane
             }
         };
-        begin(&mut lane, task)?;
+        match host {
+            Host::Copies => drop(begin(&mut lane, task)?),
+            Host::Direct => {
+                // Finding the blocks is work of the host in any case.
+                drop(Prepared::new(task)?);
+                lane.begin(&device)?;
+            }
+        }
         busy.push_back(lane);
     }
-    for mut lane in busy {
-        finish(&mut lane)?;
+    for lane in &mut busy {
+        finish(lane, host, &mut file)?;
     }
-    let each = |time: Duration| time.as_secs_f64() / rounds as f64;
+    let (wall, thread) = (start_of.elapsed(), thread_time() - thread);
+    // Pinned memory takes long to give back: lanes live for as long as a store.
+    end.wait();
+    Ok((wall, thread))
+}
+
+fn measure_pipelined(
+    cuda: &Arc<Cuda>,
+    task: &Task,
+    host: Host,
+    [threads, lanes, rounds]: [usize; 3],
+) -> Outcome<Pipelined> {
+    let (start, end) = (Barrier::new(threads + 1), Barrier::new(threads + 1));
+    let mut process = Duration::ZERO;
+    let times = std::thread::scope(|scope| -> Result<Vec<(Duration, Duration)>, String> {
+        let run = || {
+            let ran = one_thread(cuda, task, host, [lanes, rounds], [&start, &end]);
+            ran.map_err(|error| error.to_string())
+        };
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
+        start.wait();
+        let before = process_time();
+        end.wait();
+        process = process_time() - before;
+        handles.into_iter().map(|handle| handle.join().map_err(|_| "a thread panicked".to_owned())?).collect()
+    })?;
+    let each = |time: Duration| time.as_secs_f64() / (rounds * threads) as f64;
     Ok(Pipelined {
-        seconds_a_task: each(began.elapsed()),
-        thread_seconds_a_task: each(thread_time() - thread),
-        process_seconds_a_task: each(process_time() - process),
+        seconds_a_task: each(times.iter().map(|(wall, _)| *wall).max().unwrap_or_default()),
+        thread_seconds_a_task: each(times.iter().map(|(_, thread)| *thread).sum()),
+        process_seconds_a_task: each(process),
     })
+}
+
+/// The host's part of a task, step by step, in milliseconds.
+fn measure_host(cuda: &Arc<Cuda>, task: &Task) -> Outcome<String> {
+    let mut lane = cuda.lane()?;
+    let mut best = [f64::MAX; 6];
+    for _ in 0..6 {
+        let mut marks = vec![thread_time()];
+        let mut prepared = Prepared::new(task)?;
+        marks.push(thread_time());
+        let data = lane.stage(prepared.data_bytes() as usize)?;
+        prepared.load(data)?;
+        marks.push(thread_time());
+        let device = prepared.finish()?;
+        marks.push(thread_time());
+        lane.begin(&device)?;
+        marks.push(thread_time());
+        let answer = lane.finish()?;
+        marks.push(thread_time());
+        drop(answer.to_answer()?);
+        marks.push(thread_time());
+        for (best, pair) in best.iter_mut().zip(marks.windows(2)) {
+            *best = best.min(millis(pair[1] - pair[0]));
+        }
+    }
+    let names = ["find", "load", "finish", "begin", "wait", "decode_answer"];
+    let parts: Vec<String> = names.iter().zip(best).map(|(name, time)| format!("\"{name}\":{time:.3}")).collect();
+    Ok(parts.join(","))
 }
 
 /// Each step's median over some rounds, and the latency of a task alone.
@@ -327,9 +427,31 @@ fn measure(cuda: &Arc<Cuda>, cases: &str) -> Outcome<()> {
         let task = workload(&host, entries, value_bytes, compression)?;
         let core = measure_core(&task, if mebibytes > 64 { 1 } else { 2 })?;
         let (steps, latency, device) = measure_steps(cuda, &task, &core)?;
-        let rounds = (1536 / mebibytes as usize).clamp(6, 64);
+        let host_parts = measure_host(cuda, &task)?;
+        let rounds = (1024 / mebibytes as usize).clamp(5, 64);
         let lanes = if mebibytes > 64 { 2 } else { 3 };
-        let pipelined = measure_pipelined(cuda, &task, lanes, rounds)?;
+        let mut runs = Vec::new();
+        let raw_bytes: f64 = device.blocks().map(|block| f64::from(block.raw_bytes)).sum();
+        for (name, host, threads) in [
+            ("copies_1", Host::Copies, 1),
+            ("copies_4", Host::Copies, 4),
+            ("direct_1", Host::Direct, 1),
+            ("direct_2", Host::Direct, 2),
+        ] {
+            let ran = measure_pipelined(cuda, &task, host, [threads, lanes, rounds])?;
+            let core_seconds = if host == Host::Copies { core.seconds } else { core.dropping_seconds };
+            runs.push(format!(
+                "\"{name}\":{{\"task_ms\":{:.3},\"mb_s\":{:.0},\"m_entries_s\":{:.2},\"times_core\":{:.2},\"thread_ms\":{:.3},\
+                 \"process_ms\":{:.3},\"cpu_share_of_core\":{:.3}}}",
+                ran.seconds_a_task * 1e3,
+                raw_bytes / 1e6 / ran.seconds_a_task,
+                entries as f64 / ran.seconds_a_task / 1e6,
+                core_seconds / ran.seconds_a_task,
+                ran.thread_seconds_a_task * 1e3,
+                ran.process_seconds_a_task * 1e3,
+                ran.process_seconds_a_task / core_seconds,
+            ));
+        }
         let raw: f64 = device.blocks().map(|block| f64::from(block.raw_bytes)).sum::<f64>() / 1e6;
         let is_copy = |name: &str| name.starts_with("copy");
         let kernels: f64 = steps.iter().filter(|(name, _)| !is_copy(name)).map(|(_, time)| time).sum();
@@ -337,21 +459,16 @@ fn measure(cuda: &Arc<Cuda>, cases: &str) -> Outcome<()> {
         println!(
             "{{\"what\":\"task\",\"value_bytes\":{value_bytes},\"codec\":\"{codec}\",\"mib\":{mebibytes},\
              \"entries\":{entries},\"raw_mb\":{raw:.2},\"stored_in_mb\":{:.2},\"stored_out_mb\":{:.2},\
-             \"core_ms\":{:.3},\"core_mb_s\":{:.1},\"core_m_entries_s\":{:.3},\"latency_ms\":{latency:.3},\"lanes\":{lanes},\
-             \"task_ms\":{:.3},\"mb_s\":{:.1},\"m_entries_s\":{:.3},\"speedup\":{:.2},\"host_ms\":{:.3},\"process_ms\":{:.3},\
-             \"host_share_of_core\":{:.3},\"kernels_ms\":{kernels:.4},\"kernels_gb_s\":{:.2},\"steps_ms\":{{{}}}}}",
+             \"core_ms\":{:.3},\"core_dropping_ms\":{:.3},\"core_mb_s\":{:.1},\"core_m_entries_s\":{:.3},\
+             \"latency_ms\":{latency:.3},\"lanes\":{lanes},{},\"kernels_ms\":{kernels:.4},\"kernels_gb_s\":{:.2},\
+             \"host_ms\":{{{host_parts}}},\"steps_ms\":{{{}}}}}",
             device.data_bytes as f64 / 1e6,
             core.data.len() as f64 / 1e6,
             core.seconds * 1e3,
+            core.dropping_seconds * 1e3,
             raw / core.seconds,
             entries as f64 / core.seconds / 1e6,
-            pipelined.seconds_a_task * 1e3,
-            raw / pipelined.seconds_a_task,
-            entries as f64 / pipelined.seconds_a_task / 1e6,
-            core.seconds / pipelined.seconds_a_task,
-            pipelined.thread_seconds_a_task * 1e3,
-            pipelined.process_seconds_a_task * 1e3,
-            pipelined.thread_seconds_a_task / core.seconds,
+            runs.join(","),
             raw / kernels,
             list.join(","),
         );

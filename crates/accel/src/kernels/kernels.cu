@@ -4,7 +4,8 @@
 // kernel walks its items with the stride of the grid and reads their number from the counters. No launch waits for the host.
 //
 //   check_blocks   a warp a block: CRC-32C, LZ4, the place of the restarts
-//   list_intervals, count_entries, decode_entries   a thread a restart interval: entries to tuples, keys to whole keys
+//   list_intervals, count_entries, note_entries   a thread a restart interval: where entries are
+//   decode_entries a thread an entry: tuples, whole keys
 //   merge_ranks    a thread an entry: its place in the merge, by bisection of the other ways
 //   see            a thread an entry: what the rules of snapshots and tombstones keep, by neighbours
 //   compact, measure, next_cuts, chain...   where blocks begin
@@ -213,13 +214,15 @@ extern "C" __global__ void check_blocks(const Params P, u32 which) {
 
 #define TILE 2048u
 
-__device__ void scan_of(const Params& P, u32 which, const u32** from, u32** to, u32* count) {
+__device__ void scan_of(const Params& P, u32 which, const u32** from, u32** to, u32* count, u32* mask) {
     Counters* C = counters(P);
+    *mask = FULL;
     switch (which) {
     case 0: *from = (u32*)P.block_restarts; *to = (u32*)P.block_interval; *count = header(P)->blocks; break;
     case 1: *from = (u32*)P.interval_entries; *to = (u32*)P.interval_entry; *count = C->intervals; break;
     case 2: *from = (u32*)P.keep; *to = (u32*)P.keep_at; *count = C->entries; break;
     case 3: *from = (u32*)P.new_key; *to = (u32*)P.hash_at; *count = C->kept; break;
+    case 6: *from = (u32*)P.sizes; *to = (u32*)P.small_at; *count = C->kept; *mask = 0xffff; break;
     case 4: *from = (u32*)P.out_raw; *to = (u32*)P.out_raw_at; *count = C->chain; break;
     default: *from = (u32*)P.out_stored; *to = (u32*)P.out_at; *count = C->out; break;
     }
@@ -227,15 +230,15 @@ __device__ void scan_of(const Params& P, u32 which, const u32** from, u32** to, 
 
 extern "C" __global__ void scan_tiles(const Params P, u32 which) {
     ENTER
-    const u32* from; u32* to; u32 count;
-    scan_of(P, which, &from, &to, &count);
+    const u32* from; u32* to; u32 count, mask;
+    scan_of(P, which, &from, &to, &count, &mask);
     __shared__ u32 sums[8];
     u32 tiles = (count + TILE - 1) / TILE;
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         u32 sum = 0;
         for (u32 i = 0; i < TILE / 256; i++) {
             u32 at = tile * TILE + i * 256 + threadIdx.x;
-            if (at < count) sum += from[at];
+            if (at < count) sum += from[at] & mask;
         }
         for (u32 d = 16; d; d /= 2) sum += __shfl_down_sync(FULL, sum, d);
         if (LANE == 0) sums[threadIdx.x >> 5] = sum;
@@ -270,8 +273,8 @@ __device__ u32 block_sums(u32 mine, u32* before, u32* shared) {
 
 extern "C" __global__ void scan_top(const Params P, u32 which) {
     ENTER
-    const u32* from; u32* to; u32 count;
-    scan_of(P, which, &from, &to, &count);
+    const u32* from; u32* to; u32 count, mask;
+    scan_of(P, which, &from, &to, &count, &mask);
     __shared__ u32 shared[8];
     u32* sums = (u32*)P.tile_sums;
     u32 tiles = (count + TILE - 1) / TILE, carried = 0;
@@ -302,14 +305,14 @@ extern "C" __global__ void scan_top(const Params P, u32 which) {
 
 extern "C" __global__ void scan_apply(const Params P, u32 which) {
     ENTER
-    const u32* from; u32* to; u32 count;
-    scan_of(P, which, &from, &to, &count);
+    const u32* from; u32* to; u32 count, mask;
+    scan_of(P, which, &from, &to, &count, &mask);
     __shared__ u32 shared[8];
     u32 tiles = (count + TILE - 1) / TILE;
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
         u32 carried = ((const u32*)P.tile_sums)[tile];
         for (u32 i = 0; i < TILE / 256; i++) {
-            u32 at = tile * TILE + i * 256 + threadIdx.x, mine = at < count ? from[at] : 0, before;
+            u32 at = tile * TILE + i * 256 + threadIdx.x, mine = at < count ? from[at] & mask : 0, before;
             u32 total = block_sums(mine, &before, shared);
             if (at < count) to[at] = carried + before;
             carried += total;
@@ -365,27 +368,39 @@ __device__ __forceinline__ u32 entry_header(const u8* raw, u32 at, u32* shared, 
     return at;
 }
 
+// Counts an interval's entries and checks that they end where it ends. With a place to write to, notes for each entry where
+// its suffix begins (16 bits), what it shares and what it does not (8 bits each).
+__device__ u32 walk_interval(const Params& P, u32 interval, u32* notes) {
+    u32 keys_max = header(P)->key_bytes_max, values_max = header(P)->value_bytes_max;
+    const u8* raw;
+    u32 at, end, block, entries = 0, shared, unshared, value;
+    bool sound = interval_of(P, interval, &raw, &at, &end, &block);
+    while (sound && at < end) {
+        // A header may reach over the entries into restarts and trailer, never out of the block's memory.
+        u32 body = entry_header(raw, at, &shared, &unshared, &value);
+        if (body == 0 || shared + unshared > keys_max || value > values_max) {
+            fail(P, STATUS_LIMIT, block);
+            break;
+        }
+        if (notes) notes[entries] = body | shared << 16 | unshared << 24;
+        at = body + unshared + 8 + value;
+        sound = at <= end;
+        entries++;
+    }
+    if (!sound) fail(P, STATUS_BLOCK, block);
+    return entries;
+}
+
 extern "C" __global__ void count_entries(const Params P, u32 which) {
     ENTER
     u32 count = counters(P)->intervals;
-    for (u32 i = THREAD; i < count; i += THREADS) {
-        const u8* raw;
-        u32 at, end, block, entries = 0, shared, unshared, value;
-        bool sound = interval_of(P, i, &raw, &at, &end, &block);
-        while (sound && at < end) {
-            // A header may reach over the entries into restarts and trailer, never out of the block's memory.
-            u32 body = entry_header(raw, at, &shared, &unshared, &value);
-            if (body == 0) {
-                fail(P, STATUS_LIMIT, block);
-                break;
-            }
-            at = body + unshared + 8 + value;
-            sound = at <= end;
-            entries++;
-        }
-        if (!sound) fail(P, STATUS_BLOCK, block);
-        ((u32*)P.interval_entries)[i] = entries;
-    }
+    for (u32 i = THREAD; i < count; i += THREADS) ((u32*)P.interval_entries)[i] = walk_interval(P, i, 0);
+}
+
+extern "C" __global__ void note_entries(const Params P, u32 which) {
+    ENTER
+    u32 count = counters(P)->intervals;
+    for (u32 i = THREAD; i < count; i += THREADS) walk_interval(P, i, (u32*)P.notes + ((const u32*)P.interval_entry)[i]);
 }
 
 extern "C" __global__ void find_ways(const Params P, u32 which) {
@@ -403,76 +418,67 @@ __device__ __forceinline__ u32 key_bytes(const Params& P, u32 e) { return ((cons
 __device__ __forceinline__ u32 value_bytes(const Params& P, u32 e) { return ((const u32*)P.lengths)[e] & 0xffff; }
 __device__ __forceinline__ u64 trailer_of(const Params& P, u32 e) { return ((const u64*)P.trailers)[e]; }
 
-// Word w of a key: the first bytes are those of the key before, then comes the suffix, then zeros.
-__device__ __forceinline__ u64 key_word(u32 w, u64 before, const u8* suffix, u32 shared, u32 length) {
-    u32 base = 8 * w;
-    u64 word = 0;
-    if (base < shared) {
-        if (shared - base >= 8) return before;
-        word = before & ((1ull << (8 * (shared - base))) - 1);
-    }
-    u32 from = base > shared ? base : shared, end = base + 8 < length ? base + 8 : length;
-    if (from < end) {
-        u64 bytes = load64(suffix + (from - shared));
-        if (end - from < 8) bytes &= (1ull << (8 * (end - from))) - 1;
-        word |= bytes << (8 * (from - base));
-    }
-    return word;
-}
-
-// Keys of up to WORDS words pass from entry to entry in registers, longer ones through memory.
-template <u32 WORDS> __device__ void decode_interval(const Params& P, u32 interval) {
-    u32 words = P.key_stride / 8, prefix = header(P)->shared_prefix_bytes;
-    u32 keys_max = header(P)->key_bytes_max, values_max = header(P)->value_bytes_max;
-    const u8* raw;
-    u32 at, end, block, shared, unshared, value, length_before = 0;
-    interval_of(P, interval, &raw, &at, &end, &block);
-    u32 e = ((const u32*)P.interval_entry)[interval];
-    u64 known[WORDS ? WORDS : 1];
-    const u64* before = 0;
-    for (u32 w = 0; w < (WORDS ? WORDS : 1); w++) known[w] = 0;
-    while (at < end) {
-        u32 body = entry_header(raw, at, &shared, &unshared, &value), length = shared + unshared;
-        const u8* suffix = raw + body;
-        const u8* behind = suffix + unshared;
-        u64 trailer = load64(behind);
-        if (shared > length_before) { fail(P, STATUS_BLOCK, block); return; }
-        if (length > keys_max || value > values_max || (trailer & 255) > 2) { fail(P, STATUS_LIMIT, block); return; }
-        u64* key = (u64*)key_of(P, e);
-        u64 head = 0;
-        u32 head_word = prefix / 8, shift = prefix % 8 * 8;
-        if (WORDS) {
+// Puts the bytes at p, which are those from `from` to before `end` of a key, into four words of the key, from `base` on.
+__device__ __forceinline__ void put_bytes(u64* four, u32 base, const u8* p, u32 from, u32 end) {
 #pragma unroll
-            for (u32 w = 0; w < WORDS; w++) {
-                if (w < words) {
-                    known[w] = key_word(w, known[w], suffix, shared, length);
-                    key[w] = known[w];
-                    if (w == head_word) head = known[w] >> shift;
-                    if (shift && w == head_word + 1) head |= known[w] << (64 - shift);
-                }
-            }
-        } else {
-            for (u32 w = 0; w < words; w++) key[w] = key_word(w, 8 * w < shared ? before[w] : 0, suffix, shared, length);
-            head = head_word < words ? key[head_word] >> shift : 0;
-            if (shift && head_word + 1 < words) head |= key[head_word + 1] << (64 - shift);
-            before = key;
+    for (u32 w = 0; w < 4; w++) {
+        u32 begin = base + 8 * w, low = from > begin ? from : begin, high = end < begin + 8 ? end : begin + 8;
+        if (low < high) {
+            u64 bytes = load64(p + (low - from));
+            if (high - low < 8) bytes &= (1ull << (8 * (high - low))) - 1;
+            four[w] |= bytes << (8 * (low - begin));
         }
-        ((u64*)P.heads)[e] = swap64(head);
-        ((u64*)P.trailers)[e] = trailer;
-        ((u64*)P.values)[e] = (u64)(behind + 8);
-        ((u32*)P.lengths)[e] = length << 16 | value;
-        length_before = length;
-        e++;
-        at = body + unshared + 8 + value;
     }
 }
 
+// A warp has a block's entries, neighbours in neighbouring lanes. A key is its suffix and, from the entries before it back
+// to the restart, each byte's last writing.
 extern "C" __global__ void decode_entries(const Params P, u32 which) {
     ENTER
-    u32 count = counters(P)->intervals;
-    bool few = P.key_stride <= 32;
-    for (u32 i = THREAD; i < count; i += THREADS) {
-        if (few) decode_interval<4>(P, i); else decode_interval<0>(P, i);
+    u32 count = header(P)->blocks, words = P.key_stride / 8, prefix = header(P)->shared_prefix_bytes;
+    const u32* notes = (const u32*)P.notes;
+    const u32* first = (const u32*)P.block_interval;
+    const u32* entry_of = (const u32*)P.interval_entry;
+    u32 head_word = prefix / 8, shift = prefix % 8 * 8;
+    for (u32 b = WARP; b < count; b += WARPS) {
+        const u8* raw = (const u8*)((const u64*)P.block_raw)[b];
+        u32 begin = entry_of[first[b]], end = entry_of[first[b + 1]];
+        for (u32 e = begin + LANE; e < end; e += 32) {
+            u32 note = notes[e], body = note & 0xffff, shared = note >> 16 & 255, unshared = note >> 24;
+            u32 length = shared + unshared, before = e > begin ? notes[e - 1] : 0;
+            // The header's last varint ends before the suffix. No varint's last byte has its high bit set.
+            u32 value = raw[body - 1], low = raw[body - 2];
+            if (low >= 128) value = value << 7 | (low & 127);
+            const u8* behind = raw + body + unshared;
+            u64 trailer = load64(behind);
+            if (shared > (before >> 16 & 255) + (before >> 24)) fail(P, STATUS_BLOCK, b);
+            if ((trailer & 255) > 2) fail(P, STATUS_LIMIT, b);
+            u64* key = (u64*)key_of(P, e);
+            u64 head = 0;
+            for (u32 w = 0; w < words; w += 4) {
+                u64 four[4] = {0, 0, 0, 0};
+                put_bytes(four, 8 * w, raw + body, shared, length);
+                u32 missing = shared;
+                for (u32 j = e; missing > 0 && j > begin;) {
+                    j--;
+                    u32 other = notes[j], other_shared = other >> 16 & 255;
+                    if (other_shared < missing) {
+                        put_bytes(four, 8 * w, raw + (other & 0xffff), other_shared, missing);
+                        missing = other_shared;
+                    }
+                }
+#pragma unroll
+                for (u32 k = 0; k < 4; k++) {
+                    if (w + k < words) key[w + k] = four[k];
+                    if (w + k == head_word) head |= four[k] >> shift;
+                    if (shift && w + k == head_word + 1) head |= four[k] << (64 - shift);
+                }
+            }
+            ((u64*)P.heads)[e] = swap64(head);
+            ((u64*)P.trailers)[e] = trailer;
+            ((u64*)P.values)[e] = (u64)(behind + 8);
+            ((u32*)P.lengths)[e] = length << 16 | value;
+        }
     }
 }
 
@@ -696,51 +702,76 @@ extern "C" __global__ void measure(const Params P, u32 which) {
     }
 }
 
-// For each entry: if a block begins with it, the next one begins here. The rule of `BlockBuilder::finished_bytes_with`:
-// it counts what the entry before shares, and one restart too many.
+// For each entry i: if a block begins with it, the next one begins here. The rule of `BlockBuilder::finished_bytes_with`: it
+// counts what the entry before shares, and one restart too many. With m as its last entry and t restarts before m, a block
+// from i counts as the sum of sizes from i to m, what its restarts add, 4 * (t + 1) bytes or 4 * t if m is a restart, and 8. That
+// grows with m, so restarts are tried one after the other, and then the entries between two of them by bisection.
 extern "C" __global__ void next_cuts(const Params P, u32 which) {
     ENTER
     Counters* C = counters(P);
     u32 count = C->kept, limit = header(P)->block_bytes, interval = header(P)->restart_interval, longest = 0;
     const u32* sizes = (const u32*)P.sizes;
+    const u32* small_at = (const u32*)P.small_at;
     for (u32 i = C->emit_from + THREAD; i < count; i += THREADS) {
-        u32 size = sizes[i], bytes = (size & 0xffff) + (size >> 24), restarts = 1, since = 1, next = i + 1;
-        for (; next < count; next++) {
-            size = sizes[next];
-            bool restart = since >= interval;
-            u32 entry = (size & 0xffff) + (restart ? size >> 24 : 0);
-            if (bytes + 4 * restarts + 8 + entry > limit) break;
-            bytes += entry;
-            if (restart) { restarts++; since = 1; } else { since++; }
+        u32 base = small_at[i], added = sizes[i] >> 24, restarts = 1, group = i;
+        // All entries before `group + 1` are in. Entries of the group share their prefixes, and all count `restarts`.
+        u32 next;
+        while (true) {
+            u32 group_end = group + interval < count && group + interval > group ? group + interval : count;
+            if (small_at[group_end] - base + added + 4 * restarts + 8 > limit && group_end > group + 1) {
+                u32 low = group + 1, high = group_end;
+                while (low < high) {
+                    u32 middle = (low + high) / 2;
+                    if (small_at[middle + 1] - base + added + 4 * restarts + 8 > limit) high = middle; else low = middle + 1;
+                }
+                next = low;
+                break;
+            }
+            next = group_end;
+            if (group_end == count) break;
+            u32 more = sizes[group_end] >> 24;
+            if (small_at[group_end + 1] - base + added + more + 4 * restarts + 8 > limit) break;
+            added += more;
+            restarts++;
+            group = group_end;
         }
         ((u32*)P.next)[i] = next;
-        ((u32*)P.raw)[i] = bytes + 4 * restarts + 4;
+        ((u32*)P.raw)[i] = small_at[next] - base + added + 4 * restarts + 4;
         longest = longest > next - i ? longest : next - i;
     }
     if (longest) atomicMax(&C->block_entries_max, longest);
 }
 
-// The chain of blocks is followed in chunks of entries, side by side: a block that begins in a chunk begins within the
-// longest block's entries of its front, so the chains from there are all there can be.
+// The chain of blocks is followed in chunks of entries, side by side, and in groups of chunks. A block that begins in a chunk
+// begins within the longest block's entries of its front, so the chains from these fronts are all there can be.
+#define CHUNKS_A_GROUP 32u
+
+__device__ __forceinline__ u32 fronts_of(const Counters* C, u32 entries) {
+    return C->block_entries_max < entries ? C->block_entries_max : entries;
+}
+
 extern "C" __global__ void chunks(const Params P, u32 which) {
     ENTER
     Counters* C = counters(P);
     u32 count = C->kept, first = C->emit_from;
-    u32 chunk = 256;
+    u32 chunk = 32;
     if (first < count) {
-        u32 wanted = (((const u32*)P.next)[first] - first) * 128;
-        chunk = wanted < 256 ? 256 : wanted > 65536 ? 65536 : wanted;
+        u32 wanted = (((const u32*)P.next)[first] - first) * 16;
+        chunk = wanted < 32 ? 32 : wanted > 65536 ? 65536 : wanted;
     }
     if (THREAD == 0) C->chunk = chunk;
-    for (u32 i = THREAD; i < (count + chunk - 1) / chunk; i += THREADS) ((u32*)P.chunk_start)[i] = NONE;
+    u32 all = (count + chunk - 1) / chunk;
+    for (u32 i = THREAD; i < all; i += THREADS) {
+        ((u32*)P.chunk_start)[i] = NONE;
+        if (i % CHUNKS_A_GROUP == 0) ((u32*)P.group_start)[i / CHUNKS_A_GROUP] = NONE;
+    }
 }
 
 extern "C" __global__ void chunk_exits(const Params P, u32 which) {
     ENTER
     Counters* C = counters(P);
     const u32* next = (const u32*)P.next;
-    u32 count = C->kept, chunk = C->chunk, first = C->emit_from;
-    u32 fronts = C->block_entries_max < chunk ? C->block_entries_max : chunk;
+    u32 count = C->kept, chunk = C->chunk, first = C->emit_from, fronts = fronts_of(C, chunk);
     if (fronts == 0) return;
     u64 items = (u64)((count + chunk - 1) / chunk) * fronts;
     for (u64 item = THREAD; item < items; item += THREADS) {
@@ -754,34 +785,80 @@ extern "C" __global__ void chunk_exits(const Params P, u32 which) {
     }
 }
 
+// Goes from `*at` to where its chain leaves the chunk.
+__device__ __forceinline__ void leave_chunk(const Params& P, const Counters* C, u32 fronts, u32* at, u32* blocks) {
+    u32 i = *at, chunk = C->chunk, begin = i / chunk * chunk;
+    if (i - begin < fronts) {
+        *blocks += ((const u32*)P.exit_blocks)[i];
+        *at = ((const u32*)P.exits)[i];
+        return;
+    }
+    u32 end = begin + chunk < C->kept ? begin + chunk : C->kept;
+    for (; i < end; (*blocks)++) i = ((const u32*)P.next)[i];
+    *at = i;
+}
+
+extern "C" __global__ void group_exits(const Params P, u32 which) {
+    ENTER
+    Counters* C = counters(P);
+    u32 count = C->kept, chunk = C->chunk, group = chunk * CHUNKS_A_GROUP, first = C->emit_from;
+    u32 fronts = fronts_of(C, group), chunk_fronts = fronts_of(C, chunk);
+    if (fronts == 0) return;
+    u64 items = (u64)((count + group - 1) / group) * fronts;
+    for (u64 item = THREAD; item < items; item += THREADS) {
+        u32 begin = (u32)(item / fronts) * group, i = begin + (u32)(item % fronts), end = begin + group;
+        if (i < first || i >= count) continue;
+        u32 at = i, blocks = 0;
+        if (end > count) end = count;
+        while (at < end) leave_chunk(P, C, chunk_fronts, &at, &blocks);
+        ((u32*)P.group_exits)[i] = at;
+        ((u32*)P.group_exit_blocks)[i] = blocks;
+    }
+}
+
 extern "C" __global__ void chain_top(const Params P, u32 which) {
     ENTER
     if (threadIdx.x != 0) return;
     Counters* C = counters(P);
-    const u32* next = (const u32*)P.next;
-    u32 count = C->kept, chunk = C->chunk, at = C->emit_from, blocks = 0;
-    u32 fronts = C->block_entries_max < chunk ? C->block_entries_max : chunk;
+    u32 count = C->kept, chunk = C->chunk, group = chunk * CHUNKS_A_GROUP, at = C->emit_from, blocks = 0;
+    u32 fronts = fronts_of(C, group), chunk_fronts = fronts_of(C, chunk);
     while (at < count) {
-        u32 number = at / chunk, end = (number + 1) * chunk;
-        ((u32*)P.chunk_start)[number] = at;
-        ((u32*)P.chunk_block)[number] = blocks;
-        if (at - number * chunk < fronts) {
-            blocks += ((const u32*)P.exit_blocks)[at];
-            at = ((const u32*)P.exits)[at];
+        u32 number = at / group, begin = number * group;
+        ((u32*)P.group_start)[number] = at;
+        ((u32*)P.group_block)[number] = blocks;
+        if (at - begin < fronts) {
+            blocks += ((const u32*)P.group_exit_blocks)[at];
+            at = ((const u32*)P.group_exits)[at];
         } else {
-            for (; at < end && at < count; blocks++) at = next[at];
+            while (at < begin + group && at < count) leave_chunk(P, C, chunk_fronts, &at, &blocks);
         }
     }
     C->chain = blocks;
     if (blocks > header(P)->result_blocks_max) fail(P, STATUS_SPACE, blocks);
 }
 
-extern "C" __global__ void chain(const Params P, u32 which) {
+extern "C" __global__ void chain_groups(const Params P, u32 which) {
+    ENTER
+    Counters* C = counters(P);
+    u32 count = C->kept, chunk = C->chunk, group = chunk * CHUNKS_A_GROUP, chunk_fronts = fronts_of(C, chunk);
+    for (u32 i = THREAD; i < (count + group - 1) / group; i += THREADS) {
+        u32 at = ((const u32*)P.group_start)[i];
+        if (at == NONE) continue;
+        u32 blocks = ((const u32*)P.group_block)[i], end = (i + 1) * group < count ? (i + 1) * group : count;
+        while (at < end) {
+            ((u32*)P.chunk_start)[at / chunk] = at;
+            ((u32*)P.chunk_block)[at / chunk] = blocks;
+            leave_chunk(P, C, chunk_fronts, &at, &blocks);
+        }
+    }
+}
+
+extern "C" __global__ void chain_chunks(const Params P, u32 which) {
     ENTER
     Counters* C = counters(P);
     const u32* next = (const u32*)P.next;
-    u32 count = C->kept, chunk = C->chunk, chunks = (count + chunk - 1) / chunk;
-    for (u32 i = THREAD; i < chunks; i += THREADS) {
+    u32 count = C->kept, chunk = C->chunk, all = (count + chunk - 1) / chunk;
+    for (u32 i = THREAD; i < all; i += THREADS) {
         u32 at = ((const u32*)P.chunk_start)[i];
         if (at == NONE) continue;
         u32 block = ((const u32*)P.chunk_block)[i], end = (i + 1) * chunk < count ? (i + 1) * chunk : count;
@@ -859,6 +936,14 @@ __device__ __forceinline__ u32 lz4_length(u8* out, u32 at, u32 rest, u32 lane) {
     return at + full + 1;
 }
 
+// How many of the four bytes at i are the same, of those before `most`.
+__device__ __forceinline__ u32 lz4_same(const u8* a, const u8* b, u32 i, u32 most) {
+    if (i >= most) return 0;
+    u32 difference = load32(a + i) ^ load32(b + i);
+    u32 same = difference ? (u32)(__ffs(difference) - 1) / 8 : 4;
+    return same < most - i ? same : most - i;
+}
+
 // Returns the stored length, without the trailer, of the block in `in`; 0 if it is not worth it.
 __device__ u32 lz4_encode(const u8* in, u32 bytes, u8* out, u16* table, u32 lane) {
     u32 limit = bytes - bytes / 8;
@@ -895,38 +980,45 @@ __device__ u32 lz4_encode(const u8* in, u32 bytes, u8* out, u16* table, u32 lane
             step++;
         }
         if (!found) break;
-        // Backward.
-        u32 most = candidate < cur - literals_from ? candidate : cur - literals_from, done = 0;
-        while (true) {
-            u32 i = done + lane;
-            u32 differ = __ballot_sync(FULL, !(i < most && in[cur - 1 - i] == in[candidate - 1 - i]));
-            done += differ ? __ffs(differ) - 1 : 32;
+        // One look: eight lanes go backward, a byte each, and the others forward, four bytes each.
+        u32 back_most = candidate < cur - literals_from ? candidate : cur - literals_from;
+        u32 ahead = cur + 4, ahead_most = bytes - 6 - ahead, same = 0;
+        const u8* other = in + candidate + 4;
+        bool differs;
+        if (lane < 8) {
+            differs = lane >= back_most || in[cur - 1 - lane] != in[candidate - 1 - lane];
+        } else {
+            same = lz4_same(in + ahead, other, 4 * (lane - 8), ahead_most);
+            differs = same < 4;
+        }
+        u32 look = __ballot_sync(FULL, differs);
+        u32 back = look & 255 ? __ffs(look & 255) - 1 : 8;
+        while (!(look & 255)) {
+            u32 i = back + lane;
+            u32 differ = __ballot_sync(FULL, i >= back_most || in[cur - 1 - i] != in[candidate - 1 - i]);
+            back += differ ? __ffs(differ) - 1 : 32;
             if (differ) break;
         }
-        cur -= done;
-        candidate -= done;
-        u32 literals = cur - literals_from, offset = cur - candidate;
-        // Forward.
-        cur += 4;
-        candidate += 4;
-        u32 length = 0;
-        most = bytes - 6 - cur;
-        while (true) {
-            u32 i = length + 4 * lane, same = 0;
-            if (i < most) {
-                u32 difference = load32(in + cur + i) ^ load32(in + candidate + i);
-                same = difference ? (u32)(__ffs(difference) - 1) / 8 : 4;
-                if (same > most - i) same = most - i;
+        u32 length = 96;
+        if (look >> 8) {
+            u32 lane_of = __ffs(look >> 8) + 7;
+            length = 4 * (lane_of - 8) + __shfl_sync(FULL, same, lane_of);
+        } else {
+            while (true) {
+                same = lz4_same(in + ahead, other, length + 4 * lane, ahead_most);
+                u32 differ = __ballot_sync(FULL, same < 4);
+                if (differ) {
+                    u32 lane_of = __ffs(differ) - 1;
+                    length += 4 * lane_of + __shfl_sync(FULL, same, lane_of);
+                    break;
+                }
+                length += 128;
             }
-            u32 differ = __ballot_sync(FULL, same < 4);
-            if (differ) {
-                u32 lane_of = __ffs(differ) - 1;
-                length += 4 * lane_of + __shfl_sync(FULL, same, lane_of);
-                break;
-            }
-            length += 128;
         }
-        cur += length;
+        u32 literals = cur - back - literals_from, offset = cur - candidate;
+        cur = ahead + length;
+        // The match's length counts from where it begins, which may be further back.
+        length += back;
         if (lane == 0) table[lz4_slot(load32(in + cur - 2))] = (u16)(cur - 2);
         // The sequence.
         u32 needs = 3 + literals + (literals >= 15 ? (literals - 15) / 255 + 1 : 0) + (length >= 15 ? (length - 15) / 255 + 1 : 0);
@@ -950,6 +1042,19 @@ __device__ u32 lz4_encode(const u8* in, u32 bytes, u8* out, u16* table, u32 lane
     if (literals >= 15) o = lz4_length(out, o, literals - 15, lane);
     for (u32 i = lane; i < literals; i += 32) out[o + i] = in[literals_from + i];
     return o + literals;
+}
+
+// A value of this length is copied by a whole warp.
+#define LONG_VALUE 48u
+
+__device__ __forceinline__ u8* put_word(u8* out, u64 word, u32 bytes) {
+    for (u32 i = 0; i < bytes; i++) out[i] = (u8)(word >> (8 * i));
+    return out + bytes;
+}
+
+__device__ __forceinline__ u8* put_string(u8* out, const u8* from, u32 bytes) {
+    for (u32 i = 0; i < bytes; i += 8) put_word(out + i, load64(from + i), bytes - i < 8 ? bytes - i : 8);
+    return out + bytes;
 }
 
 // One warp is a block of threads here, and its shared memory is its own: the block while it is made, and LZ4's table.
@@ -1008,31 +1113,23 @@ extern "C" __global__ void encode(const Params P, u32 which) {
                 u8* place = restart_array + 4 * ((i - begin) / interval);
                 for (u32 k = 0; k < 4; k++) place[k] = (u8)(offset >> (8 * k));
             }
-            u32 shared_bytes = restart ? 0 : size >> 16 & 255;
-            u32 here = end - first < 32 ? end - first : 32;
-            for (u32 q = 0; q < here; q++) {
-                u32 at = __shfl_sync(FULL, offset, q), shared = __shfl_sync(FULL, shared_bytes, q);
-                u32 both = __shfl_sync(FULL, lengths, q), entry = __shfl_sync(FULL, e, q);
-                u64 t = __shfl_sync(FULL, trailer, q), v = __shfl_sync(FULL, value, q);
-                u32 value_length = both & 0xffff, suffix = (both >> 16) - shared;
+            // A lane writes its own entry; a long value is left to the warp.
+            u32 value_length = lengths & 0xffff, value_at = offset + bytes - value_length;
+            if (i < end) {
+                u32 shared = restart ? 0 : size >> 16 & 255, suffix = (lengths >> 16) - shared;
                 u64 head = 0;
                 u32 head_bytes = put_varint(&head, put_varint(&head, put_varint(&head, 0, shared), suffix), value_length);
-                u32 key_end = head_bytes + suffix, body = key_end + 8;
-                // Long values are copied in words of the destination.
-                bool words = value_length >= 48;
-                u32 all = words ? body : body + value_length;
-                const u8* key = (const u8*)key_of(P, entry) + shared - head_bytes;
-                const u8* from = (const u8*)v - body;
-                u8* out = to + at;
-                for (u32 p = lane; p < all; p += 32) {
-                    u8 byte;
-                    if (p >= body) byte = from[p];
-                    else if (p >= key_end) byte = (u8)(t >> (8 * (p - key_end)));
-                    else if (p >= head_bytes) byte = key[p];
-                    else byte = (u8)(head >> (8 * p));
-                    out[p] = byte;
-                }
-                if (words) copy_by_warp(out + body, (const u8*)v, value_length, lane);
+                u8* out = put_word(to + offset, head, head_bytes);
+                out = put_string(out, (const u8*)key_of(P, e) + shared, suffix);
+                out = put_word(out, trailer, 8);
+                if (value_length < LONG_VALUE) put_string(out, (const u8*)value, value_length);
+            }
+            u32 longs = __ballot_sync(FULL, i < end && value_length >= LONG_VALUE);
+            while (longs) {
+                u32 q = __ffs(longs) - 1;
+                longs &= longs - 1;
+                u32 at = __shfl_sync(FULL, value_at, q), long_bytes = __shfl_sync(FULL, value_length, q);
+                copy_by_warp(to + at, (const u8*)__shfl_sync(FULL, value, q), long_bytes, lane);
             }
         }
         if (lane < 4) to[raw - 4 + lane] = (u8)(restarts >> (8 * lane));

@@ -85,6 +85,17 @@ fn assert_same(found: &Answer, wanted: &Answer) {
         return;
     }
     assert_eq!(found.header, wanted.header);
+    if found.data != wanted.data {
+        let at = found.data.iter().zip(&wanted.data).position(|(a, b)| a != b).unwrap();
+        let block = wanted.reports.iter().rposition(|report| report.at as usize <= at).unwrap();
+        let from = wanted.reports[block].at as usize;
+        panic!(
+            "block {block} differs at its byte {}:\nfound  {}\nwanted {}",
+            at - from,
+            found.block(block).escape_ascii(),
+            wanted.block(block).escape_ascii()
+        );
+    }
     for (i, (found, wanted)) in found.reports.iter().zip(&wanted.reports).enumerate() {
         assert_eq!(found, wanted, "report {i}");
     }
