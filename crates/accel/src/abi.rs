@@ -200,8 +200,8 @@ flat! {
         hashes: u32,
         /// A key of a report takes this many bytes.
         key_stride: u32,
-        /// 0.
-        zero: u32,
+        /// CRC-32C of this header with 0 in this field.
+        checksum: u32,
     }
 }
 
@@ -252,8 +252,12 @@ flat! {
         longest_value: u32,
         /// The block's checksum, as in its trailer.
         checksum: u32,
-        /// 0.
-        zero: u32,
+        /// The checksum of its two keys in the key area, zeros included.
+        keys_checksum: u32,
+        /// The checksum of its filter hashes.
+        hashes_checksum: u32,
+        /// The checksum of this report with 0 in this field.
+        report_checksum: u32,
         /// Entries by the number of bits of their values' lengths.
         value_classes: [u16; 16],
     }

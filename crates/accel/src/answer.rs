@@ -9,6 +9,24 @@
 use crate::abi::*;
 use crate::task::Malformed;
 
+impl AnswerHeader {
+    /// Returns the checksum of the header, with 0 in the field for it.
+    pub fn own_checksum(&self) -> u32 {
+        let mut bytes = Vec::with_capacity(AnswerHeader::BYTES);
+        AnswerHeader { checksum: 0, ..*self }.put(&mut bytes);
+        crc32c::crc32c(&bytes)
+    }
+}
+
+impl BlockReport {
+    /// Returns the checksum of the report, with 0 in the field for it.
+    pub fn own_checksum(&self) -> u32 {
+        let mut bytes = Vec::with_capacity(BlockReport::BYTES);
+        BlockReport { report_checksum: 0, ..*self }.put(&mut bytes);
+        crc32c::crc32c(&bytes)
+    }
+}
+
 /// An answer, in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Answer {
@@ -73,6 +91,38 @@ impl Answer {
         }
         let hashes = hashes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
         Ok(Answer { header, reports, hashes, keys: keys.to_vec(), data })
+    }
+
+    /// Checks all checksums: of blocks, of their reports, keys and hashes. They were made on the device, so a bit that a
+    /// transfer has changed shows.
+    ///
+    /// # Errors
+    /// The block that is not as the device made it.
+    pub fn check(&self) -> Result<(), Malformed> {
+        if self.header.own_checksum() != self.header.checksum {
+            return Err(Malformed("the head of the answer is not as it was made".to_owned()));
+        }
+        for (i, report) in self.reports.iter().enumerate() {
+            let (stored, keys) = (self.block(i), self.key_bytes_of(i));
+            let (body, trailer) = stored.split_at(stored.len().saturating_sub(4));
+            let hashes = &self.hashes[report.first_hash as usize..][..report.hashes as usize];
+            let of_hashes = hashes.iter().fold(0, |sum, hash| crc32c::crc32c_append(sum, &hash.to_le_bytes()));
+            let sound = report.own_checksum() == report.report_checksum
+                && trailer == report.checksum.to_le_bytes()
+                && crc32c::crc32c(body) == report.checksum
+                && crc32c::crc32c(keys) == report.keys_checksum
+                && of_hashes == report.hashes_checksum;
+            if !sound {
+                return Err(Malformed(format!("output block {i} is not as it was made")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The two keys of block `i`, with the zeros behind them.
+    fn key_bytes_of(&self, i: usize) -> &[u8] {
+        let bytes = 2 * self.header.key_stride as usize;
+        self.keys.get(i * bytes..(i + 1) * bytes).unwrap_or_default()
     }
 
     /// Returns the stored bytes of block `i`, which must be one of them.

@@ -79,7 +79,7 @@ flat! {
 const LZ4_TABLE_BYTES: u32 = 8192;
 
 /// How many fields of [`Params`], from the first, are addresses.
-pub(crate) const ADDRESSES: usize = 51;
+const ADDRESSES: usize = 51;
 
 flat! {
     /// Numbers that only the device knows while a task runs.
@@ -294,6 +294,7 @@ pub(crate) fn shared_text() -> String {
     ] {
         text.push_str(&format!("#define {name} {value}u\n"));
     }
+    text.push_str(&format!("#define ADDRESSES {ADDRESSES}\n"));
     text.push_str(&format!("#define ANSWER_MAGIC {}ull\n", u64::from_le_bytes(ANSWER_MAGIC)));
     text
 }

@@ -35,6 +35,6 @@ pub use layout::{Counters, Layout, Params};
 pub use model::run_model;
 pub use prepare::{NotPrepared, Prepared};
 #[doc(hidden)]
-pub use steps::emulated_parts;
+pub use steps::emulated_steps;
 pub use steps::{Step, kernel_source, steps};
 pub use task::{DeviceRules, DeviceTask, Malformed};

@@ -41,7 +41,8 @@ pub fn run_model(task: &DeviceTask, data: &[u8]) -> Result<Answer, Error> {
     match answer(task, data) {
         Ok(answer) => Ok(answer),
         Err(Failed::Refused(Refused(status, detail))) => {
-            let header = AnswerHeader { status, detail, ..empty_header(task) };
+            let mut header = AnswerHeader { status, detail, ..empty_header(task) };
+            header.checksum = header.own_checksum();
             Ok(Answer { header, ..Answer::default() })
         }
         Err(Failed::Error(error)) => Err(error),
@@ -76,6 +77,7 @@ fn answer(task: &DeviceTask, data: &[u8]) -> Result<Answer, Failed> {
     let kept = keep(task, entries, &mut answer.header)?;
     answer.header.entries_kept = kept.len() as u64;
     write(task, &kept, &mut answer)?;
+    answer.header.checksum = answer.header.own_checksum();
     Ok(answer)
 }
 
@@ -233,7 +235,8 @@ fn report(
     for entry in entries {
         value_classes[(usize::BITS - entry.value.len().leading_zeros()) as usize] += 1;
     }
-    answer.reports.push(BlockReport {
+    let hashes: Vec<u8> = answer.hashes[first_hash as usize..].iter().flat_map(|hash| hash.to_le_bytes()).collect();
+    let mut report = BlockReport {
         at: answer.data.len() as u64,
         stored_bytes: stored.len() as u32,
         raw_bytes: raw_bytes as u32,
@@ -256,9 +259,13 @@ fn report(
         longest_key: entries.iter().map(|entry| entry.key.len() as u32).max().unwrap_or(0),
         longest_value: entries.iter().map(|entry| entry.value.len() as u32).max().unwrap_or(0),
         checksum: stored.last_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)),
-        zero: 0,
+        keys_checksum: crc32c::crc32c(&answer.keys[first_key_at..]),
+        hashes_checksum: crc32c::crc32c(&hashes),
+        report_checksum: 0,
         value_classes,
-    });
+    };
+    report.report_checksum = report.own_checksum();
+    answer.reports.push(report);
     answer.data.extend_from_slice(stored);
     Ok(())
 }

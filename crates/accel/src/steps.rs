@@ -52,22 +52,32 @@ pub fn steps() -> Vec<Step> {
     steps.extend(sums(4));
     steps.extend([many("limit_output", 256), Step { own_memory: true, ..many("encode", 32) }]);
     steps.extend(sums(5));
-    steps.extend([many("pack", 128), many("hash_keys", 256), one("finish", 32)]);
+    steps.extend([many("hash_keys", 256), many("pack", 128), one("finish", 32)]);
     steps
 }
 
 /// Returns the kernels' whole source, for a compiler of CUDA.
 pub fn kernel_source() -> String {
-    shared_text() + include_str!("kernels/kernels.cu")
+    let parts = [
+        include_str!("kernels/common.cu"),
+        include_str!("kernels/sums.cu"),
+        include_str!("kernels/input.cu"),
+        include_str!("kernels/entries.cu"),
+        include_str!("kernels/merge.cu"),
+        include_str!("kernels/cuts.cu"),
+        include_str!("kernels/lz4.cu"),
+        include_str!("kernels/blocks.cu"),
+        include_str!("kernels/hashes.cu"),
+    ];
+    shared_text() + &parts.join("\n")
 }
 
-/// Returns what the program `kernels/emulate.cpp` includes: the shared structs, and the launches.
+/// Returns the launches, for the program `kernels/emulate.cpp`.
 #[doc(hidden)]
-pub fn emulated_parts() -> (String, String) {
+pub fn emulated_steps() -> String {
     let step = |step: &Step| {
         let Step { kernel, threads, many, which, .. } = step;
         format!("STEP({kernel}, {threads}, {}, {which})\n", u8::from(*many))
     };
-    let shared = shared_text() + &format!("#define ADDRESSES {}\n", crate::layout::ADDRESSES);
-    (shared, steps().iter().map(step).collect())
+    steps().iter().map(step).collect()
 }

@@ -99,6 +99,7 @@ fn check(cuda: &Arc<Cuda>, seeds: u64) -> Outcome<()> {
         let data = data.to_vec();
         lane.begin(&device)?;
         let found = lane.finish()?.to_answer()?;
+        found.check()?;
         if is_same(&found, &run_model(&device, &data)?) { same += 1 } else { wrong.push(seed) }
     }
     println!("{{\"what\":\"check\",\"seeds\":{seeds},\"same\":{same},\"wrong\":{wrong:?}}}");
@@ -354,7 +355,7 @@ fn measure_pipelined(
 /// The host's part of a task, step by step, in milliseconds.
 fn measure_host(cuda: &Arc<Cuda>, task: &Task) -> Outcome<String> {
     let mut lane = cuda.lane()?;
-    let mut best = [f64::MAX; 6];
+    let mut best = [f64::MAX; 7];
     for _ in 0..6 {
         let mut marks = vec![thread_time()];
         let mut prepared = Prepared::new(task)?;
@@ -368,13 +369,15 @@ fn measure_host(cuda: &Arc<Cuda>, task: &Task) -> Outcome<String> {
         marks.push(thread_time());
         let answer = lane.finish()?;
         marks.push(thread_time());
-        drop(answer.to_answer()?);
+        let answer = answer.to_answer()?;
+        marks.push(thread_time());
+        answer.check()?;
         marks.push(thread_time());
         for (best, pair) in best.iter_mut().zip(marks.windows(2)) {
             *best = best.min(millis(pair[1] - pair[0]));
         }
     }
-    let names = ["find", "load", "finish", "begin", "wait", "decode_answer"];
+    let names = ["find", "load", "finish", "begin", "wait", "copy_answer", "check_answer"];
     let parts: Vec<String> = names.iter().zip(best).map(|(name, time)| format!("\"{name}\":{time:.3}")).collect();
     Ok(parts.join(","))
 }
@@ -425,7 +428,7 @@ fn measure(cuda: &Arc<Cuda>, cases: &str) -> Outcome<()> {
         let entries = (mebibytes << 20) / (value_bytes as u64 + 27);
         let host = MemoryHost::new();
         let task = workload(&host, entries, value_bytes, compression)?;
-        let core = measure_core(&task, if mebibytes > 64 { 1 } else { 2 })?;
+        let core = measure_core(&task, if mebibytes > 64 { 2 } else { 4 })?;
         let (steps, latency, device) = measure_steps(cuda, &task, &core)?;
         let host_parts = measure_host(cuda, &task)?;
         let rounds = (1024 / mebibytes as usize).clamp(5, 64);

@@ -137,8 +137,7 @@ static unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 }
 static unsigned __byte_perm(unsigned x, unsigned, unsigned) { return __builtin_bswap32(x); }
 
-#include "shared.inc"
-#include "kernels.cu"
+#include "kernels.inc"
 
 static Params params;
 

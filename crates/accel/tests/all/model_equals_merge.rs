@@ -75,6 +75,7 @@ fn random_tasks_give_the_blocks_of_the_reference_merge() {
         assert_eq!(header.sequences_zeroed, stats.sequences_zeroed);
         assert!(blocks(&host, &output).concat() == of_answer(&answer), "other blocks");
         assert_reports(&answer, &host, &output);
+        assert_eq!(answer.check(), Ok(()));
         let report = answer.encode_report();
         assert!(Answer::decode(&report, answer.data.clone()).as_ref() == Ok(&answer), "an answer survives its bytes");
     });
@@ -121,6 +122,28 @@ fn damage_and_disorder_are_answers_and_not_panics() {
         let answer = run_model(&device, &data).unwrap();
         assert_eq!(answer.header.status, situ_accel::abi::STATUS_CHECKSUM);
         assert!(answer.data.is_empty() && answer.reports.is_empty());
+    });
+}
+
+/// A bit that a transfer has changed shows, wherever it is.
+#[test]
+fn a_bit_flipped_in_an_answer_is_found() {
+    with_seeds(60, |rng| {
+        let host = MemoryHost::new();
+        let (device, data) = prepare(&tasks::random(rng, &host, 400)).unwrap();
+        let answer = run_model(&device, &data).unwrap();
+        if answer.reports.is_empty() {
+            return;
+        }
+        let mut report = answer.encode_report();
+        let mut blocks = answer.data.clone();
+        let at = rng.index(report.len() + blocks.len());
+        let before = report.len();
+        match report.get_mut(at) {
+            Some(byte) => *byte ^= 1 << rng.below(8),
+            None => blocks[at - before] ^= 1 << rng.below(8),
+        }
+        assert!(Answer::decode(&report, blocks).and_then(|answer| answer.check()).is_err(), "byte {at}");
     });
 }
 
