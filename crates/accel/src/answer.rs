@@ -102,16 +102,18 @@ impl Answer {
         if self.header.own_checksum() != self.header.checksum {
             return Err(Malformed("the head of the answer is not as it was made".to_owned()));
         }
+        let mut hash_bytes = Vec::new();
         for (i, report) in self.reports.iter().enumerate() {
             let (stored, keys) = (self.block(i), self.key_bytes_of(i));
             let (body, trailer) = stored.split_at(stored.len().saturating_sub(4));
             let hashes = &self.hashes[report.first_hash as usize..][..report.hashes as usize];
-            let of_hashes = hashes.iter().fold(0, |sum, hash| crc32c::crc32c_append(sum, &hash.to_le_bytes()));
+            hash_bytes.clear();
+            hashes.iter().for_each(|hash| hash_bytes.extend_from_slice(&hash.to_le_bytes()));
             let sound = report.own_checksum() == report.report_checksum
                 && trailer == report.checksum.to_le_bytes()
                 && crc32c::crc32c(body) == report.checksum
                 && crc32c::crc32c(keys) == report.keys_checksum
-                && of_hashes == report.hashes_checksum;
+                && crc32c::crc32c(&hash_bytes) == report.hashes_checksum;
             if !sound {
                 return Err(Malformed(format!("output block {i} is not as it was made")));
             }

@@ -7,6 +7,9 @@
 
 __device__ __forceinline__ u32 lz4_slot(u32 word) { return word * 2654435761u >> 20; }
 
+// How many bytes a length needs in addition to its four bits.
+__device__ __forceinline__ u32 lz4_more(u32 length) { return length < 15 ? 0 : length < 270 ? 1 : (length - 15) / 255 + 1; }
+
 // Writes a length that did not fit into its four bits, and returns where it ends.
 __device__ __forceinline__ u32 lz4_length(u8* out, u32 at, u32 rest, u32 lane) {
     u32 full = rest / 255;
@@ -98,22 +101,30 @@ __device__ __forceinline__ u32 lz4_encode(const u32* words, u32 bytes, u8* out, 
         // The match's length counts from where it begins, which may be further back.
         length += back;
         if (lane == 0) table[lz4_slot(word_at(words, cur - 2))] = (u16)(cur - 2);
-        // The sequence.
-        u32 needs = 3 + literals + (literals >= 15 ? (literals - 15) / 255 + 1 : 0) + (length >= 15 ? (length - 15) / 255 + 1 : 0);
+        // The sequence. Mostly a length that does not fit into its four bits needs one byte more.
+        u32 literals_more = lz4_more(literals), length_more = lz4_more(length);
+        u32 needs = 3 + literals_more + literals + length_more;
         if (o + needs > limit) return 0;
-        if (lane == 0) out[o] = (u8)((literals < 15 ? literals : 15) << 4 | (length < 15 ? length : 15));
-        o++;
-        if (literals >= 15) o = lz4_length(out, o, literals - 15, lane);
-        for (u32 i = lane; i < literals; i += 32) out[o + i] = in[literals_from + i];
-        o += literals;
-        if (lane < 2) out[o + lane] = (u8)(offset >> (8 * lane));
-        o += 2;
-        if (length >= 15) o = lz4_length(out, o, length - 15, lane);
+        u32 token = (literals < 15 ? literals : 15) << 4 | (length < 15 ? length : 15);
+        u32 text = o + 1 + literals_more, behind = text + literals;
+        if (literals_more <= 1 && length_more <= 1) {
+            // A lane has a byte: token, more literals, offset, offset, more length.
+            u32 byte = lane == 0 ? token : lane == 1 ? literals - 15 : lane == 2 ? offset : lane == 3 ? offset >> 8 : length - 15;
+            u32 at = lane < 2 ? o + lane : behind + lane - 2;
+            if (lane < 4 + length_more && (lane != 1 || literals_more)) out[at] = (u8)byte;
+        } else {
+            if (lane == 0) out[o] = (u8)token;
+            if (literals_more) lz4_length(out, o + 1, literals - 15, lane);
+            if (lane < 2) out[behind + lane] = (u8)(offset >> (8 * lane));
+            if (length_more) lz4_length(out, behind + 2, length - 15, lane);
+        }
+        for (u32 i = lane; i < literals; i += 32) out[text + i] = in[literals_from + i];
+        o += needs;
         literals_from = cur;
         __syncwarp();
     }
     u32 literals = bytes - literals_from;
-    u32 needs = 1 + literals + (literals >= 15 ? (literals - 15) / 255 + 1 : 0);
+    u32 needs = 1 + literals + lz4_more(literals);
     if (o + needs > limit) return 0;
     if (lane == 0) out[o] = (u8)((literals < 15 ? literals : 15) << 4);
     o++;
