@@ -1,7 +1,8 @@
 //! Checks a GPU's answers against the model, and measures the GPU against one core of the same machine.
 //!
-//! `cargo run --release -p situ-accel --features cuda --example accel -- check=SEEDS transfers measure=100/none/64,...`, with `--ptx FILE` for
-//! kernels that were compiled elsewhere. `-- source` prints the kernels. Figures go to standard output as lines of JSON.
+//! `cargo run --release -p situ-accel --features cuda --example accel -- check=SEEDS transfers
+//! measure=100/none/64,...`, with `--ptx FILE` for kernels that were compiled elsewhere. `-- source` prints the
+//! kernels. Figures go to standard output as lines of JSON.
 
 #[cfg(not(feature = "cuda"))]
 fn main() {

@@ -1,7 +1,7 @@
 //! The bytes of a task for a device and of its answer: `docs/formats/accelerator.md` is the description.
 //!
-//! **Invariants**: all structs here are flat and little-endian. A struct of a version never changes; a change is another
-//! [`VERSION`]. Decoders are total ([`crate::DeviceTask::decode`], [`crate::Answer::decode`]).
+//! **Invariants**: all structs here are flat and little-endian. A struct of a version never changes; a change is
+//! another [`VERSION`]. Decoders are total ([`crate::DeviceTask::decode`], [`crate::Answer::decode`]).
 
 use crate::flat::flat;
 
@@ -33,7 +33,8 @@ pub const VALUE_CLASSES: usize = 16;
 pub const CODEC_NONE: u32 = 0;
 /// LZ4 by the encoder [`ENCODER_LZ4_FLEX`].
 pub const CODEC_LZ4: u32 = 1;
-/// The greedy matcher of lz4_flex 0.14: 4096 slots of 16 bits, the hash of four bytes, steps that grow after 32 misses.
+/// The greedy matcher of lz4_flex 0.14: 4096 slots of 16 bits, the hash of four bytes, steps that grow after 32
+/// misses.
 pub const ENCODER_LZ4_FLEX: u32 = 1;
 
 /// Older data may lie below any key: all tombstones stay, and no sequence number becomes 0.
@@ -84,7 +85,7 @@ flat! {
         encoder: u32,
         /// The uncompressed size at which an output block is closed.
         block_bytes: u32,
-        /// An output block has a whole key every so many entries.
+        /// An output block has a whole key every this many entries.
         restart_interval: u32,
         /// The longest user key of the inputs.
         key_bytes_max: u32,

@@ -4,7 +4,8 @@
 //! header | reports | filter hashes (u64) | key area          data: output blocks as stored, one behind the other
 //! ```
 //!
-//! The key area has the first and the last user key of each block, each at a multiple of the stride, with zeros behind.
+//! The key area has the first and the last user key of each block, each at a multiple of the stride, with zeros
+//! behind.
 
 use crate::abi::*;
 use crate::task::Malformed;
@@ -93,8 +94,8 @@ impl Answer {
         Ok(Answer { header, reports, hashes, keys: keys.to_vec(), data })
     }
 
-    /// Checks all checksums: of blocks, of their reports, keys and hashes. They were made on the device, so a bit that a
-    /// transfer has changed shows.
+    /// Checks all checksums: of blocks, of their reports, keys and hashes. They were made on the device, so a bit that
+    /// a transfer has changed shows.
     ///
     /// # Errors
     /// The block that is not as the device made it.

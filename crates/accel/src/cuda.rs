@@ -8,9 +8,10 @@
 //! 2. A [`Lane`] has everything that a task in flight needs: a stream, an arena on the device, pinned memory for both
 //!    directions. All is kept from task to task and grows when a task is larger. Several lanes overlap transfers and
 //!    kernels of several tasks.
-//! 3. [`Lane::stage`] gives the caller pinned memory to read the blocks into. [`Lane::begin`] gives the stream everything at
-//!    once, and does not wait.
-//! 4. [`Lane::finish`] waits, sleeping and not spinning, for the answer's head; then for exactly the bytes of the answer.
+//! 3. [`Lane::stage`] gives the caller pinned memory to read the blocks into. [`Lane::begin`] gives the stream
+//!    everything at once, and does not wait.
+//! 4. [`Lane::finish`] waits, sleeping and not spinning, for the answer's head; then for exactly the bytes of the
+//!    answer.
 //!
 //! **Failure**: every error of the driver is a value that says which call failed. After one, the lane is given up: the
 //! device may have lost its context. No GPU at all is [`CudaError::Unavailable`].
@@ -32,7 +33,7 @@ mod raw;
 
 use raw::{DeviceMemory, Event, PinnedMemory, Stream};
 
-/// What went wrong with a GPU.
+/// An error of a GPU, or of asking for one.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CudaError {
@@ -342,8 +343,8 @@ impl Lane {
         Ok(())
     }
 
-    /// Copies the lane's pinned memory to the device and back, for a measurement of transfers. Returns the milliseconds of
-    /// both ways.
+    /// Copies the lane's pinned memory to the device and back, for a measurement of transfers. Returns the
+    /// milliseconds of both ways.
     ///
     /// # Errors
     /// The driver's.

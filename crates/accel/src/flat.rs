@@ -1,8 +1,9 @@
 //! Flat structs: fields of fixed width in little-endian, one behind the other, as C lays them out.
 //!
-//! [`flat!`] makes a Rust struct, its encoder, its decoder and its text in C from one list of fields. So the kernels, which are
-//! C, and the host cannot disagree about an offset. **Invariants**: fields are ordered so that C puts no padding between
-//! them; a test sums the widths and compares the offsets that the page `docs/formats/accelerator.md` names.
+//! [`flat!`] makes a Rust struct, its encoder, its decoder and its text in C from one list of fields. So the kernels,
+//! which are C, and the host cannot disagree about an offset. **Invariants**: fields are ordered so that C puts no
+//! padding between them; a test sums the widths and compares the offsets that the page `docs/formats/accelerator.md`
+//! names.
 
 /// A value of fixed width.
 pub(crate) trait Flat: Sized {
@@ -10,7 +11,7 @@ pub(crate) trait Flat: Sized {
     const BYTES: usize;
     /// Its type in C.
     const C: &'static str;
-    /// What follows the field's name in C.
+    /// The text behind the field's name in C.
     const C_SUFFIX: &'static str;
 
     fn put(&self, out: &mut Vec<u8>);
@@ -74,6 +75,7 @@ macro_rules! flat {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+        #[allow(missing_docs, reason = "what only kernels and their layout know is named as the kernels name it")]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
         }

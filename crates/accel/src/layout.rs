@@ -6,16 +6,16 @@
 //! answered: header | reports | hashes | keys | data
 //! ```
 //!
-//! [`Params`] is what every kernel gets: addresses, which are offsets in the arena until [`Params::placed`] adds where it
-//! lies, and a few numbers. **Invariants**: every list has space for the most items that the task allows, so a kernel
-//! needs to check only the counts that data decides.
+//! [`Params`] is what every kernel gets: addresses, which are offsets in the arena until [`Params::placed`] adds where
+//! it lies, and a few numbers. **Invariants**: every list has space for the most items that the task allows, so a
+//! kernel needs to check only the counts that data decides.
 
 use crate::abi::*;
 use crate::flat::flat;
 use crate::task::DeviceTask;
 
 flat! {
-    /// What every kernel gets.
+    /// The parameters of every kernel.
     pub struct Params {
         counters: u64,
         crc_tables: u64,
@@ -105,12 +105,12 @@ flat! {
     }
 }
 
-/// Where everything of a task lies in the arena.
+/// The places of a task's lists in the arena.
 #[derive(Debug, Clone, Copy)]
 pub struct Layout {
     /// Addresses are offsets in the arena.
     pub params: Params,
-    /// Where the head lies, behind the data.
+    /// The offset of the head, behind the data.
     pub head_at: u64,
     /// Bytes of the head. The host sends data and head.
     pub head_bytes: u64,
@@ -145,7 +145,8 @@ impl Layout {
         let out_blocks = u64::from(task.result_blocks_max);
         let slots = task.result_bytes_max + 48 * out_blocks;
         // A block is as long as the limit, or has one entry.
-        let block_space = (rules.block_bytes.max(rules.key_bytes_max + rules.value_bytes_max + 32) + 16).next_multiple_of(16);
+        let block_space =
+            (rules.block_bytes.max(rules.key_bytes_max + rules.value_bytes_max + 32) + 16).next_multiple_of(16);
         let own_bytes = block_space + if rules.lz4 { LZ4_TABLE_BYTES } else { 0 };
         let mut space = Space(0);
         let params = Params {
@@ -220,7 +221,8 @@ impl Layout {
     pub fn write_head(&self, task: &DeviceTask, head: &mut [u8]) {
         let params = &self.params;
         head[..self.head_bytes as usize].fill(0);
-        let mut put = |at: u64, bytes: &[u8]| head[(at - self.head_at) as usize..][..bytes.len()].copy_from_slice(bytes);
+        let mut put =
+            |at: u64, bytes: &[u8]| head[(at - self.head_at) as usize..][..bytes.len()].copy_from_slice(bytes);
         let tables: Vec<u8> = crc_tables().iter().flat_map(|word| word.to_le_bytes()).collect();
         put(params.crc_tables, &tables);
         let (mut slot, mut slots) = (0u64, Vec::new());
@@ -261,7 +263,8 @@ fn crc_tables() -> Vec<u32> {
         // The register is linear: a byte's word is the sum of its bits' words.
         let bits: Vec<u32> = (0..32).map(|bit| one(1 << bit, 32 << step)).collect();
         for byte in 0..4 {
-            let sum = |value: u32| (0..8).filter(|bit| value >> bit & 1 == 1).fold(0, |sum, bit| sum ^ bits[8 * byte + bit]);
+            let sum =
+                |value: u32| (0..8).filter(|bit| value >> bit & 1 == 1).fold(0, |sum, bit| sum ^ bits[8 * byte + bit]);
             tables.extend((0..256).map(sum));
         }
     }

@@ -1,4 +1,5 @@
-//! Compactions on accelerators: a task as lists of blocks, the model of every device, and a GPU that answers to the bit.
+//! Compactions on accelerators: a task as lists of blocks, the model of every device, and a GPU that answers to the
+//! bit.
 //!
 //! ```text
 //! Task ──Prepared──> DeviceTask + blocks ──device──> Answer: blocks as stored, a report of each
@@ -10,8 +11,8 @@
 //! * [`run_model`] is the oracle: straightforward, and equal to the reference merge block by block.
 //! * `Cuda`, behind the feature `cuda`, runs tasks on a GPU of NVIDIA.
 //!
-//! File cuts, index, filter, properties and sync stay on the host. A host that ends a file at kept entry `n` asks for the
-//! blocks from `n` on by [`emit_from`](DeviceRules::emit_from).
+//! File cuts, index, filter, properties and sync stay on the host. A host that ends a file at kept entry `n` asks for
+//! the blocks from `n` on by [`emit_from`](DeviceRules::emit_from).
 
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 #![cfg_attr(feature = "cuda", deny(unsafe_code))]

@@ -1,13 +1,13 @@
 //! The model of all devices: the answer that each of them must give, to the bit.
 //!
 //! It is straightforward on purpose. It reads whole blocks by the table format's own reader, sorts all entries, thins
-//! them out by the rules of `situ-compaction`'s stream, and writes blocks by the table format's own builder and encoder.
-//! A test compares its blocks with those of the reference merge, [`situ_compaction::run`].
+//! them out by the rules of `situ-compaction`'s stream, and writes blocks by the table format's own builder and
+//! encoder. A test compares its blocks with those of the reference merge, [`situ_compaction::run`].
 //!
 //! 1. Decode: every entry of every block of every way. An entry outside the range does not count.
 //! 2. Sort by user key, then trailer, newest first. Equal internal keys are an error.
-//! 3. Keep: the newest version of each stripe; a tombstone only if older data may lie below, or an older version stays.
-//!    Where nothing lies below, a value of the oldest stripe gets sequence number 0.
+//! 3. Keep: the newest version of each stripe; a tombstone only if older data may lie below, or an older version
+//!    stays. Where nothing lies below, a value of the oldest stripe gets sequence number 0.
 //! 4. Write blocks, beginning with kept entry `emit_from`.
 
 use crate::abi::*;
@@ -112,7 +112,12 @@ fn read(task: &DeviceTask, data: &[u8]) -> Result<Vec<Entry>, Failed> {
                 }
                 last = Some((key.user.to_vec(), key.trailer));
                 if rules.range.contains(key.user) {
-                    entries.push(Entry { key: key.user.to_vec(), trailer: key.trailer, value: value.to_vec(), ordinal });
+                    entries.push(Entry {
+                        key: key.user.to_vec(),
+                        trailer: key.trailer,
+                        value: value.to_vec(),
+                        ordinal,
+                    });
                 }
                 ordinal += 1;
                 lone.advance().map_err(|_| refused)?;

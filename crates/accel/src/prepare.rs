@@ -1,7 +1,7 @@
 //! From a compaction task to a device's task: which blocks, where they lie, and whether the device may have them.
 //!
-//! 1. The rules are looked at first. A filter, range tombstones, Zstandard, another encoder, long keys or values and too
-//!    many runs make a task *unsuited*: it goes to the processor untried.
+//! 1. The rules are looked at first. A filter, range tombstones, Zstandard, another encoder, long keys or values and
+//!    too many runs make a task *unsuited*: it goes to the processor untried.
 //! 2. The indexes say which blocks of each table hold keys of the range. No data is read for that.
 //! 3. Blocks that follow each other in a file are one *stretch*: one read into the data area, which may be the pinned
 //!    memory of a device ([`Prepared::load`]).
@@ -81,8 +81,7 @@ impl Prepared {
     /// # Errors
     /// The task is unsuited, or an index cannot be read.
     pub fn new(task: &Task) -> Result<Prepared, NotPrepared> {
-        let mut prepared =
-            Prepared { rules: rules_of(task)?, ways: Vec::new(), stretches: Vec::new(), data_bytes: 0 };
+        let mut prepared = Prepared { rules: rules_of(task)?, ways: Vec::new(), stretches: Vec::new(), data_bytes: 0 };
         if task.inputs.len() > WAYS_MAX as usize {
             return unsuited(format!("{} runs, at most {WAYS_MAX} can be merged", task.inputs.len()));
         }
@@ -131,8 +130,8 @@ impl Prepared {
         self.data_bytes
     }
 
-    /// Reads the blocks into the data area, in pieces, and asks each block how long it is uncompressed while it is in the
-    /// processor's cache. The lengths are believed here; a device checks each checksum, and each length.
+    /// Reads the blocks into the data area, in pieces, and asks each block how long it is uncompressed while it is in
+    /// the processor's cache. The lengths are believed here; a device checks each checksum, and each length.
     ///
     /// # Errors
     /// A file cannot be read. A block's compression is one that devices do not read.

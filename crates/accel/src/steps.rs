@@ -1,7 +1,7 @@
 //! The launches of a task, in order.
 //!
-//! They are the same for every task: a launch that finds nothing to do returns. The GPU's host and the test that runs the
-//! kernels as C++ both take them from here.
+//! They are the same for every task: a launch that finds nothing to do returns. The GPU's host and the test that runs
+//! the kernels as C++ both take them from here.
 
 use crate::layout::shared_text;
 
@@ -42,7 +42,13 @@ pub fn steps() -> Vec<Step> {
     steps.extend(sums(0));
     steps.extend([many("list_intervals", 128), many("count_entries", 256)]);
     steps.extend(sums(1));
-    steps.extend([one("find_ways", 32), many("note_entries", 256), many("decode_entries", 256), many("merge_ranks", 256), many("see", 256)]);
+    steps.extend([
+        one("find_ways", 32),
+        many("note_entries", 256),
+        many("decode_entries", 256),
+        many("merge_ranks", 256),
+        many("see", 256),
+    ]);
     steps.extend(sums(2));
     steps.extend([many("compact", 256), many("measure", 256)]);
     steps.extend(sums(3));

@@ -4,8 +4,8 @@
 //! header | ways | input blocks | snapshots | spans | keys        data area: input blocks as stored
 //! ```
 //!
-//! **Invariants**: a [`DeviceTask`] that was decoded or checked keeps every rule of the page: counts, limits, ascending
-//! snapshots, blocks inside the data area. So a unit may follow offsets without a look at bounds.
+//! **Invariants**: a [`DeviceTask`] that was decoded or checked keeps every rule of the page: counts, limits,
+//! ascending snapshots, blocks inside the data area. So a unit may follow offsets without a look at bounds.
 
 use crate::abi::*;
 use situ_compaction::{KeyRange, KeySpan};
@@ -271,10 +271,8 @@ impl DeviceTask {
         let mut spans_left = array(header.spans_at, header.spans, Span::BYTES)?;
         let mut below = Vec::new();
         while let Some(span) = Span::take(&mut spans_left) {
-            below.push(KeySpan {
-                begin: key(span.begin_at, span.begin_bytes)?,
-                end: key(span.end_at, span.end_bytes)?,
-            });
+            below
+                .push(KeySpan { begin: key(span.begin_at, span.begin_bytes)?, end: key(span.end_at, span.end_bytes)? });
         }
         let lower = Some(key(0, header.lower_bytes)?).filter(|lower| !lower.is_empty());
         let upper = match header.upper_bytes {

@@ -26,12 +26,10 @@ use std::sync::Arc;
 
 mod builder;
 mod cursor;
-mod lone;
 mod raw;
 
 pub(crate) use builder::BlockBuilder;
 pub(crate) use cursor::BlockCursor;
-pub use lone::LoneBlock;
 pub use raw::{EncodedBlock, RawBlock};
 
 /// An entry that cannot be decoded, at this byte of its (uncompressed) block.

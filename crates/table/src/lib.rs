@@ -24,6 +24,7 @@ mod block;
 mod compress;
 mod filter;
 mod lifetimes;
+mod lone;
 mod meter;
 mod options;
 mod piece;
@@ -34,7 +35,7 @@ mod value_lengths;
 mod warmth;
 mod writer;
 
-pub use block::{Block, EncodedBlock, LoneBlock, RawBlock, ValueRef};
+pub use block::{Block, EncodedBlock, RawBlock, ValueRef};
 pub use cache::{BlockCache, CacheStats, Warming};
 pub use compress::BlockEncoder;
 pub use cursor::Cursor;
@@ -42,6 +43,7 @@ pub use filter::{FILTER_BLOCKED_BLOOM, FILTER_HEADER_BYTES, FILTER_LINE_BYTES, f
 pub use format::BlockHandle;
 pub use key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
 pub use lifetimes::{DeadBefore, Lifetime, Lifetimes};
+pub use lone::LoneBlock;
 pub use meter::ReadMeter;
 pub use options::{Compression, Reach, ReadOptions, TableOptions};
 pub use piece::{Piece, PieceCursor};

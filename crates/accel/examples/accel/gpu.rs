@@ -5,7 +5,7 @@ use rustix::time::{ClockId, clock_gettime};
 use situ_accel::abi::{AnswerHeader, STATUS_OK};
 use situ_accel::{Answer, Cuda, DeviceTask, Lane, Prepared, kernel_source, run_model};
 use situ_compaction::testing::{MemoryHost, plain_rules};
-use situ_compaction::{KeySpan, Task, TaskHost, TablePlace, run};
+use situ_compaction::{KeySpan, TablePlace, Task, TaskHost, run};
 use situ_sim::Rng;
 use situ_storage::Writer;
 use situ_table::{Compression, KeyKind, KeyRef, TableOptions, TableWriter, Trailer};
@@ -276,7 +276,8 @@ fn finish(lane: &mut Lane, host: Host, file: &mut Vec<u8>) -> Outcome<()> {
     Ok(())
 }
 
-/// Runs a task `rounds` times on the lanes of one thread. Returns the time that passed, and the thread's processor time.
+/// Runs a task `rounds` times on the lanes of one thread. Returns the time that passed, and the thread's processor
+/// time.
 fn one_thread(
     cuda: &Arc<Cuda>,
     task: &Task,
@@ -382,8 +383,16 @@ fn measure_host(cuda: &Arc<Cuda>, task: &Task) -> Outcome<String> {
     Ok(parts.join(","))
 }
 
-/// Each step's median over some rounds, and the latency of a task alone.
-fn measure_steps(cuda: &Arc<Cuda>, task: &Task, core: &Core) -> Outcome<(Vec<(String, f64)>, f64, DeviceTask)> {
+/// A task alone on the device.
+struct Alone {
+    /// Each step's median over some rounds, in milliseconds.
+    steps: Vec<(String, f64)>,
+    latency_ms: f64,
+    device: DeviceTask,
+}
+
+/// Measures a task alone, and compares its blocks with the merge's.
+fn measure_steps(cuda: &Arc<Cuda>, task: &Task, core: &Core) -> Outcome<Alone> {
     let mut lane = cuda.lane()?;
     let device = begin(&mut lane, task)?;
     let answer = lane.finish()?.to_answer()?;
@@ -415,7 +424,7 @@ fn measure_steps(cuda: &Arc<Cuda>, task: &Task, core: &Core) -> Outcome<(Vec<(St
             None => steps.push((name.to_owned(), time)),
         }
     }
-    Ok((steps, latencies[latencies.len() / 2], device))
+    Ok(Alone { steps, latency_ms: latencies[latencies.len() / 2], device })
 }
 
 /// Measures `cases`, `VALUE_BYTES/none|lz4/MIB` with commas between.
@@ -429,7 +438,7 @@ fn measure(cuda: &Arc<Cuda>, cases: &str) -> Outcome<()> {
         let host = MemoryHost::new();
         let task = workload(&host, entries, value_bytes, compression)?;
         let core = measure_core(&task, if mebibytes > 64 { 2 } else { 4 })?;
-        let (steps, latency, device) = measure_steps(cuda, &task, &core)?;
+        let Alone { steps, latency_ms: latency, device } = measure_steps(cuda, &task, &core)?;
         let host_parts = measure_host(cuda, &task)?;
         let rounds = (1024 / mebibytes as usize).clamp(5, 64);
         let lanes = if mebibytes > 64 { 2 } else { 3 };

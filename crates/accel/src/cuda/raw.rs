@@ -1,8 +1,8 @@
 //! The calls of the driver that the compiler cannot check, behind types that make them sound.
 //!
-//! **Invariants**: device memory, pinned memory and events belong to a lane, next to the lane's stream. A stream waits for
-//! everything that was given to it before it is dropped, and a lane drops its stream first. A lane touches pinned memory
-//! only when the event behind the last transfer has been waited for.
+//! **Invariants**: device memory, pinned memory and events belong to a lane, next to the lane's stream. A stream waits
+//! for everything that was given to it before it is dropped, and a lane drops its stream first. A lane touches pinned
+//! memory only when the event behind the last transfer has been waited for.
 #![allow(unsafe_code)]
 
 use super::{CudaError, Result, at};
@@ -15,7 +15,8 @@ const GRANULE_BYTES: usize = 4 << 20;
 
 /// Returns true if the driver's library can be loaded.
 pub(super) fn driver_is_present() -> bool {
-    // SAFETY: loads a library by its name, as any use of the driver would, and runs nothing of it but its initializers.
+    // SAFETY: loads a library by its name, as any use of the driver would, and runs nothing of it but its
+    // initializers.
     unsafe { sys::is_culib_present() }
 }
 
@@ -103,7 +104,8 @@ impl PinnedMemory {
         // SAFETY: the context is current. The flags are the default: cached memory, which the host reads fast.
         let allocated = unsafe { result::malloc_host(wanted, 0) };
         let pointer = allocated.map_err(|_| CudaError::NoMemory { place: "pinned memory", bytes: wanted })?;
-        // SAFETY: the memory is this long, and nothing else knows it yet. Bytes are initialized before a slice of them exists.
+        // SAFETY: the memory is this long, and nothing else knows it yet. Bytes are initialized before a slice of them
+        // exists.
         unsafe { pointer.cast::<u8>().write_bytes(0, wanted) };
         (self.pointer, self.bytes) = (pointer.cast(), wanted);
         Ok(())
@@ -251,8 +253,8 @@ impl Stream {
         let mut which = which;
         let mut arguments = [words.as_mut_ptr().cast::<c_void>(), (&raw mut which).cast::<c_void>()];
         let (grid, threads) = ((grid, 1, 1), (threads, 1, 1));
-        // SAFETY: all kernels have these two parameters, and the driver copies them during the call. Kernels stay within
-        // the arena, whose layout is made from the same task.
+        // SAFETY: all kernels have these two parameters, and the driver copies them during the call. Kernels stay
+        // within the arena, whose layout is made from the same task.
         let launched = unsafe {
             result::launch_kernel(function.cu_function(), grid, threads, shared_bytes, self.stream, &mut arguments)
         };

@@ -17,7 +17,7 @@ fn blocks(host: &MemoryHost, output: &TaskOutput) -> Vec<Vec<Vec<u8>>> {
     output.tables.iter().map(|table| of_table(table.number)).collect()
 }
 
-pub fn prepare(task: &Task) -> Result<(DeviceTask, Vec<u8>), NotPrepared> {
+pub(crate) fn prepare(task: &Task) -> Result<(DeviceTask, Vec<u8>), NotPrepared> {
     let mut prepared = Prepared::new(task)?;
     let mut data = vec![0; prepared.data_bytes() as usize];
     prepared.load(&mut data)?;

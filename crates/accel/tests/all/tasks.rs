@@ -63,7 +63,7 @@ fn options(rng: &mut Rng, block_bytes: &[usize]) -> TableOptions {
 }
 
 /// A random task: many versions, tombstones, snapshots, empty runs, both compressions, ranges, spans of older data.
-pub fn random(rng: &mut Rng, host: &MemoryHost, entries_max: u64) -> Task {
+pub(crate) fn random(rng: &mut Rng, host: &MemoryHost, entries_max: u64) -> Task {
     let keys = [Keys::Numbers, Keys::Letters, Keys::Bytes][rng.index(3)];
     let universe = [5, 100, 100_000][rng.index(3)];
     let universe = 1 + rng.below(universe);

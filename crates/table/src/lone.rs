@@ -1,6 +1,6 @@
 //! A stored block without its table: its bytes suffice to decode it.
 
-use super::{Block, BlockCursor};
+use crate::block::{Block, BlockCursor, Malformed};
 use crate::compress::decode_into;
 use crate::key::KeyRef;
 use situ_storage::{Error, Result};
@@ -65,7 +65,7 @@ impl LoneBlock {
         self.checked(next)
     }
 
-    fn checked(&self, moved: std::result::Result<bool, super::Malformed>) -> Result<()> {
+    fn checked(&self, moved: std::result::Result<bool, Malformed>) -> Result<()> {
         moved.map(|_| ()).map_err(|at| {
             let found = format!("something else at its byte {}", at.0);
             Error::corruption(&self.name, 0, "block", "a sequence of entries", found)
