@@ -45,6 +45,7 @@ pub(crate) fn run_command() -> Outcome<()> {
             ("check", seeds) => check(&cuda, seeds.parse()?)?,
             ("transfers", _) => transfers(&cuda)?,
             ("measure", cases) => measure(&cuda, cases)?,
+            ("core", cases) => measure_cores(cases)?,
             (other, _) => return Err(format!("no command {other}").into()),
         }
     }
@@ -246,6 +247,31 @@ fn measure_core(task: &Task, rounds: u32) -> Outcome<Core> {
     Ok(Core { seconds: best[0], dropping_seconds: best[1], data })
 }
 
+/// Measures one core alone on `cases`, many rounds of each.
+fn measure_cores(cases: &str) -> Outcome<()> {
+    for case in cases.split(',') {
+        let (_, task, entries) = case_of(case)?;
+        let mut raw_mb = 0.0;
+        let host = Sink { spare: Arc::default(), drops: false };
+        let mut times = Vec::new();
+        for _ in 0..12 {
+            let began = thread_time();
+            let output = run(&task, &host).map_err(|error| error.to_string())?;
+            times.push(millis(thread_time() - began));
+            let properties = &output.tables[0].summary.properties;
+            raw_mb = (properties.raw_key_bytes + properties.raw_value_bytes) as f64 / 1e6;
+        }
+        times.sort_by(f64::total_cmp);
+        let (least, median) = (times[0], times[times.len() / 2]);
+        println!(
+            "{{\"what\":\"core\",\"case\":\"{case}\",\"entries\":{entries},\"least_ms\":{least:.2},\"median_ms\":{median:.2},\
+             \"most_ms\":{:.2},\"key_value_mb\":{raw_mb:.1}}}",
+            times[times.len() - 1]
+        );
+    }
+    Ok(())
+}
+
 /// How blocks get into pinned memory and out of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Host {
@@ -427,16 +453,28 @@ fn measure_steps(cuda: &Arc<Cuda>, task: &Task, core: &Core) -> Outcome<Alone> {
     Ok(Alone { steps, latency_ms: latencies[latencies.len() / 2], device })
 }
 
-/// Measures `cases`, `VALUE_BYTES/none|lz4/MIB` with commas between.
+/// A case of the command line: `VALUE_BYTES/none|lz4/MIB`.
+struct Case<'a> {
+    value_bytes: usize,
+    codec: &'a str,
+    mebibytes: u64,
+}
+
+/// Makes the case's task. Returns its entries, too.
+fn case_of(case: &str) -> Outcome<(Case<'_>, Task, u64)> {
+    let parts: Vec<&str> = case.split('/').collect();
+    let &[value, codec, mebibytes] = parts.as_slice() else { return Err(format!("no case {case}").into()) };
+    let (value_bytes, mebibytes): (usize, u64) = (value.parse()?, mebibytes.parse()?);
+    let compression = if codec == "lz4" { Compression::Lz4 } else { Compression::None };
+    let entries = (mebibytes << 20) / (value_bytes as u64 + 27);
+    let task = workload(&MemoryHost::new(), entries, value_bytes, compression)?;
+    Ok((Case { value_bytes, codec, mebibytes }, task, entries))
+}
+
+/// Measures `cases`, with commas between.
 fn measure(cuda: &Arc<Cuda>, cases: &str) -> Outcome<()> {
     for case in cases.split(',') {
-        let parts: Vec<&str> = case.split('/').collect();
-        let &[value, codec, mebibytes] = parts.as_slice() else { return Err(format!("no case {case}").into()) };
-        let (value_bytes, mebibytes): (usize, u64) = (value.parse()?, mebibytes.parse()?);
-        let compression = if codec == "lz4" { Compression::Lz4 } else { Compression::None };
-        let entries = (mebibytes << 20) / (value_bytes as u64 + 27);
-        let host = MemoryHost::new();
-        let task = workload(&host, entries, value_bytes, compression)?;
+        let (Case { value_bytes, codec, mebibytes }, task, entries) = case_of(case)?;
         let core = measure_core(&task, if mebibytes > 64 { 2 } else { 4 })?;
         let Alone { steps, latency_ms: latency, device } = measure_steps(cuda, &task, &core)?;
         let host_parts = measure_host(cuda, &task)?;
