@@ -24,6 +24,7 @@ mod block;
 mod compress;
 mod filter;
 mod lifetimes;
+mod lone;
 mod meter;
 mod options;
 mod piece;
@@ -42,6 +43,7 @@ pub use filter::{FILTER_BLOCKED_BLOOM, FILTER_HEADER_BYTES, FILTER_LINE_BYTES, f
 pub use format::BlockHandle;
 pub use key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
 pub use lifetimes::{DeadBefore, Lifetime, Lifetimes};
+pub use lone::LoneBlock;
 pub use meter::ReadMeter;
 pub use options::{Compression, Reach, ReadOptions, TableOptions};
 pub use piece::{Piece, PieceCursor};

@@ -1,0 +1,41 @@
+//! Compactions on accelerators: a task as lists of blocks, the model of every device, and a GPU that answers to the
+//! bit.
+//!
+//! ```text
+//! Task ──Prepared──> DeviceTask + blocks ──device──> Answer: blocks as stored, a report of each
+//!                                          model ──> the same bytes
+//! ```
+//!
+//! * [`abi`] has the structs that cross to a device; `docs/formats/accelerator.md` describes them.
+//! * [`Prepared`] finds the blocks of a compaction task and refuses what no device can do.
+//! * [`run_model`] is the oracle: straightforward, and equal to the reference merge block by block.
+//! * `Cuda`, behind the feature `cuda`, runs tasks on a GPU of NVIDIA.
+//!
+//! File cuts, index, filter, properties and sync stay on the host. A host that ends a file at kept entry `n` asks for
+//! the blocks from `n` on by [`emit_from`](DeviceRules::emit_from).
+
+#![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
+#![cfg_attr(feature = "cuda", deny(unsafe_code))]
+
+pub mod abi;
+
+mod answer;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod flat;
+mod layout;
+mod model;
+mod prepare;
+mod steps;
+mod task;
+
+pub use answer::Answer;
+#[cfg(feature = "cuda")]
+pub use cuda::{Cuda, CudaError, Lane, LaneAnswer, StepTime};
+pub use layout::{Counters, Layout, Params};
+pub use model::run_model;
+pub use prepare::{NotPrepared, Prepared};
+#[doc(hidden)]
+pub use steps::emulated_steps;
+pub use steps::{Step, kernel_source, steps};
+pub use task::{DeviceRules, DeviceTask, Malformed};
