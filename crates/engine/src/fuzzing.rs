@@ -224,7 +224,7 @@ pub fn manifest_file(data: &[u8]) {
     let Ok((edits, end)) = manifest::decode("the manifest", &bytes) else { return };
     assert!(readable.starts_with(&edits), "a whole edit is not found when damaged ones are skipped");
     assert!(end <= bytes.len());
-    let source = Arc::new(TableSource::new(Arc::new(volume()), BlockCache::new(0), &Env::system(), 100));
+    let source = Arc::new(TableSource::plain(Arc::new(volume()), BlockCache::new(0), &Env::system(), 100));
     if let Ok(state) = StoreState::replay(edits.clone(), &source) {
         state.keyspaces.values().for_each(|k| k.version.check().expect("a version that was checked"));
     }

@@ -28,9 +28,10 @@ pub mod fuzzing;
 pub mod memtable;
 mod opening;
 mod pipeline;
-mod placement;
+pub mod places;
 mod read;
 mod rows;
+mod tiers;
 mod versions;
 mod work;
 
@@ -67,8 +68,6 @@ pub use check::verify::{
 pub use opening::membership::{files_of, files_of_home};
 pub use pipeline::future::{ReadyFuture, WriteFuture};
 pub use pipeline::space::{SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage};
-pub use placement::rules::PlacementRule;
-pub use placement::run::PlacementProperties;
 pub use read::cursor::Cursor;
 pub use read::future::ReadFuture;
 pub use read::options::ReadOptions;
@@ -79,4 +78,6 @@ pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, DeadBefore, Lifetime, SequenceNumber};
 pub use situ_values::{Trim, Victims};
+pub use tiers::placement::PlacementProperties;
+pub use tiers::rules::PlacementRule;
 pub use versions::snapshot::Snapshot;

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::api::store::Store;
-use situ_disks::Role;
+use crate::places::HOME;
 use situ_storage::{PAGE_BYTES, Volume};
 
 /// The disk space that the files of a store take, in bytes.
@@ -42,12 +42,13 @@ impl Store {
     /// A disk cannot be listed.
     pub fn disk_use(&self) -> Result<DiskUse> {
         let core = self.core();
-        Ok(match &core.versions.source.disks {
-            Some(disks) => DiskUse {
-                capacity_bytes: bytes_on(&disks.capacity().volume)?,
-                fast_bytes: disks.with_role(Role::Fast).map_or(Ok(0), |fast| bytes_on(&fast.volume))?,
-            },
-            None => DiskUse { capacity_bytes: bytes_on(&*core.versions.volume)?, fast_bytes: 0 },
-        })
+        let volumes = &core.versions.source.volumes;
+        let mut disk_use = DiskUse::default();
+        for number in volumes.numbers() {
+            let bytes = volumes.numbered(number).map_or(Ok(0), bytes_on)?;
+            let sum = if number == HOME { &mut disk_use.capacity_bytes } else { &mut disk_use.fast_bytes };
+            *sum += bytes;
+        }
+        Ok(disk_use)
     }
 }

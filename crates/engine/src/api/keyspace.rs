@@ -10,6 +10,7 @@ use crate::core::Core;
 use crate::pipeline::future::WriteFuture;
 use crate::pipeline::seal::Level0;
 use crate::pipeline::write::write;
+use crate::places::HOME;
 use crate::read::cursor::{Cursor, RankedTombstones};
 use crate::read::dead::KnownGaps;
 use crate::read::get::Lookup;
@@ -21,7 +22,6 @@ use crate::versions::segments::SegmentFile;
 use crate::versions::version::Level;
 use crate::versions::view::View;
 use crate::{Error, Result};
-use situ_disks::FAST;
 use situ_table::ReadOptions as TableReadOptions;
 use std::fmt;
 use std::sync::Arc;
@@ -522,7 +522,7 @@ impl Keyspace {
                     begin: meta.span.begin.clone(),
                     end: meta.span.end.clone(),
                     is_open: file.is_open(),
-                    on_fast_disk: meta.volume == FAST,
+                    on_fast_disk: meta.volume != HOME,
                 }
             })
             .collect()

@@ -22,7 +22,7 @@ use crate::pipeline::future::{ReadyFuture, WriteFuture};
 use crate::pipeline::seal::Level0;
 use crate::pipeline::space::SpaceProperties;
 use crate::pipeline::write::write;
-use crate::placement::run::PlacementProperties;
+use crate::tiers::placement::{Placement, PlacementProperties};
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::snapshot::Snapshot;
@@ -33,6 +33,7 @@ use situ_base::Env;
 use situ_compaction::MakeCompactor;
 use situ_storage::{DirectoryVolume, FileName, Space, Volume};
 use situ_values::ValueLog;
+use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -397,7 +398,7 @@ impl Store {
         check_name(name)?;
         let core = self.core();
         core.memory.writable()?;
-        check_room_for_values(&core.versions.source, &core.versions.volume, &options)?;
+        check_room_for_values(&core.versions.source, &options)?;
         let _guest = core.health.enter()?;
         let mut editor = core.versions.edit()?;
         let id = {
@@ -626,7 +627,13 @@ impl Store {
     /// The capacity disk is full. One of the disks fails. The fast disk has a file that is not the store's, or one that
     /// a repair has set aside and that cannot be read. The store is closed meanwhile.
     pub fn drain_fast_disk(&self) -> Result<()> {
-        self.core().work.drain()
+        self.core().memory.writable()?;
+        let none = || Error::Invalid("the store has no fast disk that could be drained".to_owned());
+        self.placement().ok_or_else(none)?.drain()
+    }
+
+    pub(crate) fn placement(&self) -> Option<&Placement> {
+        (&*self.core().work.places as &dyn Any).downcast_ref()
     }
 
     /// Checks the conditions that an open store meets at any moment. The versions' invariants hold. Each table in the
@@ -689,7 +696,7 @@ impl Store {
             options: core.options.named(),
             space: core.versions.volume.space(),
             watched_space: core.memory.space.properties(),
-            placement: core.work.placement.as_ref().and_then(|placement| placement.properties()),
+            placement: self.placement().and_then(Placement::properties),
             value_log: core.versions.source.values.log_if_open().map(|log| ValueLogProperties::of(log)),
             debts: core.work.debt_properties(),
         }

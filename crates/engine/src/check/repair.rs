@@ -161,7 +161,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
     let mut store_options = options.options.bounded();
     // Nothing is written to the value log.
     store_options.keyspace.value_log_min_bytes = None;
-    let source = joined.source(store_options.cache_bytes, env, store_options.open_tables_max);
+    let source = joined.source(&store_options, env);
     let salvager = Salvager {
         volume: Arc::clone(volume),
         env: env.clone(),

@@ -175,7 +175,9 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
     }
-    let source = joined.source(CACHE_BYTES, env, open_tables_max());
+    let mut options = Options::default();
+    (options.cache_bytes, options.open_tables_max) = (CACHE_BYTES, open_tables_max());
+    let source = joined.source(&options, env);
     let bytes_total = files.iter().map(|f| if matches!(f.name, FileName::Table(_)) { 2 * f.bytes } else { f.bytes });
     let mut verifier = Verifier {
         volume,

@@ -105,8 +105,8 @@ impl StoreState {
         edit.removed.into_iter().for_each(|(id, removed)| changes.entry(id).or_default().0.push(removed));
         for (id, mut added) in edit.added {
             // A file counts where it is found; the manifest says where it was written.
-            if source.disks.is_some() {
-                added.meta.volume = source.disk_of(added.meta.number);
+            if source.are_several {
+                added.meta.volume = source.volume_of(added.meta.number);
             }
             changes.entry(id).or_default().1.push(added);
         }
@@ -239,10 +239,10 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     let mut joined = join(given, &env, if read_only { Access::Read } else { Access::Write })?;
     let locks = std::mem::take(&mut joined.locks);
     let volume = Arc::clone(&joined.volume);
-    let source = joined.source(options.cache_bytes, &env, options.open_tables_max);
+    let source = joined.source(&options, &env);
     if !read_only {
         let mut chosen = keyspaces.values().chain([&options.keyspace]);
-        chosen.try_for_each(|options| check_room_for_values(&source, &volume, options))?;
+        chosen.try_for_each(|options| check_room_for_values(&source, options))?;
     }
     let current = manifest::current(&*volume)?;
     // Before the edits are read: a later edit counts as a change.
@@ -516,7 +516,7 @@ impl Ground<'_> {
         let log_number = scratch.versions.new_number();
         // The log frees whole files, so a log with a low limit consists of short ones. A disk's log area bounds the log
         // by itself.
-        let has_area = self.source.disks.is_some();
+        let has_area = self.source.are_several;
         let longest = if has_area { u64::MAX } else { (self.options.log_bytes_max / 4).max(LOG_FILE_BYTES_MIN) };
         let file_bytes = log_file_bytes(&registry).min(longest);
         // One spare: more would be room that is nearly always unused.
@@ -552,7 +552,7 @@ impl Ground<'_> {
             last_sequence: Some(last_sequence),
             next_keyspace: Some(registry.next_id),
             lossy_repair: self.state.lossy_repair,
-            fast_disk: self.state.fast_disk || self.source.disks.is_some(),
+            fast_disk: self.state.fast_disk || self.source.are_several,
             ..Edit::default()
         };
         for keyspace in registry.by_id.values() {

@@ -150,7 +150,7 @@ impl Versions {
             last_sequence: Some(self.snapshots.visible()),
             next_keyspace: Some(registry.next_id),
             lossy_repair: self.lossy_repair,
-            fast_disk: self.had_fast_disk || self.source.disks.is_some(),
+            fast_disk: self.had_fast_disk || self.source.are_several,
             ..Edit::default()
         };
         for keyspace in registry.by_id.values() {

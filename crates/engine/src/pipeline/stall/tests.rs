@@ -67,7 +67,7 @@ fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
         memory.stall.flush_ends();
         memory.stall.set_debt(memory, budget, &Debt { memory: 0.5, room, tables: 0.0 });
         assert_eq!(budget.limit_bytes_per_s().unwrap() / MIB, 640);
-        memory.stall.flushed(64 * MIB, Duration::from_secs(64), FAST);
+        memory.stall.flushed(64 * MIB, Duration::from_secs(64), HOME + 1);
         memory.stall.set_debt(memory, budget, &Debt { memory: 0.5, room, tables: 0.0 });
         assert_eq!(budget.limit_bytes_per_s().unwrap() / MIB, 640);
     });

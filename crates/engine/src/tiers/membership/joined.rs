@@ -1,6 +1,10 @@
 //! The volume that a store lies on, once its disks are found and locked.
 
 use crate::Result;
+use crate::base::options::Options;
+use crate::places::{Plain, Volumes};
+use crate::tiers::placement::TierRules;
+use crate::tiers::volumes::TwoDisks;
 use crate::versions::version::TableSource;
 use situ_base::Env;
 use situ_disks::members::{Home, Member, add};
@@ -47,10 +51,14 @@ impl Joined {
     }
 
     /// Returns the source of tables.
-    pub(crate) fn source(&self, cache_bytes: u64, env: &Env, open_tables_max: usize) -> Arc<TableSource> {
-        let cache = BlockCache::new(cache_bytes);
-        let source = TableSource::new(Arc::clone(&self.volume), cache, env, open_tables_max);
-        Arc::new(source.with_disks(self.disks.clone()))
+    pub(crate) fn source(&self, options: &Options, env: &Env) -> Arc<TableSource> {
+        let rules =
+            TierRules { bytes_per_s: options.fast_disk_bytes_per_s, pinned_level: options.ablation.pinned_level };
+        let volumes = match &self.disks {
+            Some(disks) => Arc::new(TwoDisks::new(disks, rules)) as Arc<dyn Volumes>,
+            None => Plain::on(&self.volume),
+        };
+        Arc::new(TableSource::new(&volumes, BlockCache::new(options.cache_bytes), env, options.open_tables_max))
     }
 
     /// Notes that there is no fast disk any more, when the manifest needs none.

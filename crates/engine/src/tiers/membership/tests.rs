@@ -44,7 +44,7 @@ fn a_store_with_one_disk_has_no_set_of_disks_and_its_volume_is_the_disk_itself()
     store.put(b"key", b"value").unwrap();
     store.flush().unwrap();
     let core = store.core();
-    assert!(core.versions.source.disks.is_none() && core.work.placement.is_none());
+    assert!(!core.versions.source.are_several && core.versions.source.volumes.numbers() == [crate::places::HOME]);
     store.close().unwrap();
     // The same of what opening makes, down to the allocation.
     let capacity: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(root.path()).unwrap());

@@ -6,21 +6,19 @@
 //!
 //! Apart from the pointer, the room at the moment decides. A table for which the fast disk has none goes to the
 //! capacity disk without an error. So does the work of a job whose table could not be written to the fast disk for
-//! another reason. It is done again from the beginning (`Work::with_spill`). The work of a job for which the capacity
+//! another reason. The store does it again from the beginning ([`Choice`]). The work of a job for which the capacity
 //! disk has no room is done again, too, on any disk with room.
 //!
 //! **Threads.** The pointer is an atomic; the judge has a lock, not held across I/O.
 
-use crate::base::health::Health;
+use crate::Result;
 use crate::base::listener::StoreEvent;
-use crate::base::options::{LEVELS, Options};
-use crate::base::sync::lock;
-use crate::placement::promotion::run::Promoting;
-use crate::placement::rules::{Judge, LevelBytes, Load, PlacementRule, Sample, Thresholds};
-use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::store::Versions;
-use situ_base::Env;
-use situ_base::Event;
+use crate::base::options::LEVELS;
+use crate::places::{Choice, Inputs, NewTable, PlacedKeyspace, PlacedStore, PlacedTable, Places};
+use crate::tiers::promotion::Promoting;
+use crate::tiers::promotion_rules::is_hot;
+use crate::tiers::rules::{Judge, LevelBytes, Load, PlacementRule, Sample, Thresholds};
+use situ_base::lock;
 use situ_disks::{CAPACITY, Disk, Disks, FAST, PlacementDecision, Role, Totals};
 use situ_storage::{Error as StorageError, Volume};
 use std::collections::VecDeque;
@@ -106,13 +104,18 @@ struct Judging {
     made: [(PlacementRule, u64); PlacementRule::ALL.len()],
 }
 
+/// The choices of a user for the placement of a store.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TierRules {
+    /// Two bandwidths of the fast disk, in bytes a second; see [`rules`](crate::tiers::rules).
+    pub(crate) bytes_per_s: Option<(u64, u64)>,
+    /// The level at which the pointer stays.
+    pub(crate) pinned_level: Option<usize>,
+}
+
 /// The placement of a store with two disks.
 pub(crate) struct Placement {
-    pub(crate) env: Env,
-    pub(crate) health: Arc<Health>,
-    pub(crate) versions: Arc<Versions>,
-    /// Notified when there is a table to copy.
-    pub(crate) work: Arc<dyn Event>,
+    pub(crate) store: Arc<dyn PlacedStore>,
     pub(crate) disks: Arc<Disks>,
     pub(crate) fast: Arc<Disk>,
     pointer: AtomicUsize,
@@ -145,50 +148,39 @@ fn load(before: &Totals, now: &Totals, seconds: f64) -> Load {
     }
 }
 
-fn levels_of<'a>(keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>>) -> [LevelBytes; LEVELS] {
+fn levels_of(tables: &[PlacedTable]) -> [LevelBytes; LEVELS] {
     let mut levels = [LevelBytes::default(); LEVELS];
-    for keyspace in keyspaces {
-        for (level, file) in keyspace.view.load().version.files() {
-            levels[level].all += file.meta.bytes;
-            levels[level].on_fast += if file.meta.volume == FAST { file.meta.bytes } else { 0 };
-        }
+    for table in tables {
+        levels[table.level].all += table.bytes;
+        levels[table.level].on_fast += if table.volume == FAST { table.bytes } else { 0 };
     }
     levels
 }
 
 impl Placement {
-    pub(crate) fn new(
-        env: &Env,
-        versions: &Arc<Versions>,
-        disks: &Arc<Disks>,
-        options: &Options,
-        work: &Arc<dyn Event>,
-    ) -> Option<Placement> {
+    pub(crate) fn new(store: Arc<dyn PlacedStore>, disks: &Arc<Disks>, rules: TierRules) -> Option<Placement> {
         let (fast, capacity) = (disks.with_role(Role::Fast)?, disks.capacity());
-        let (now, keyspaces) = (env.clock.now(), versions.keyspaces());
+        let now = store.env().clock.now();
         let separate = fast.volume.log_room().is_some();
-        let memtable = keyspaces.iter().map(|k| k.options.memtable_bytes).max().unwrap_or(0);
+        let memtable = store.keyspaces().iter().map(|keyspace| keyspace.memtable_bytes).max().unwrap_or(0);
         // A file in use, the next one, a spare: they come first.
         let reserve = if separate { 0 } else { 3 * (memtable + memtable / 64) };
-        [fast, capacity].into_iter().for_each(|disk| disk.meter().set_bell(work));
+        [fast, capacity].into_iter().for_each(|disk| disk.meter().set_bell(store.bell()));
         let seen = Seen { at: now, fast: fast.meter().totals(), capacity: capacity.meter().totals() };
-        let thresholds = options.fast_disk_bytes_per_s.map(|(low, high)| Thresholds { low, high: high.max(low) });
+        let thresholds = rules.bytes_per_s.map(|(low, high)| Thresholds { low, high: high.max(low) });
         let space = fast.volume.space();
         let first = Sample {
             total: space.logical_total,
             free: space.logical_total.saturating_sub(space.logical_used),
             reserve,
-            levels: levels_of(keyspaces.iter()),
+            levels: levels_of(&store.tables()),
             ..Sample::default()
         };
         let mut judge = Judge::new(thresholds, &first);
-        let pinned = options.ablation.pinned_level;
+        let pinned = rules.pinned_level;
         judge.pointer = pinned.map_or(judge.pointer, |level| level.min(LEVELS));
         Some(Placement {
-            env: env.clone(),
-            health: Arc::clone(&versions.health),
-            versions: Arc::clone(versions),
-            work: Arc::clone(work),
+            store,
             pinned: pinned.is_some(),
             disks: Arc::clone(disks),
             fast: Arc::clone(fast),
@@ -266,8 +258,8 @@ impl Placement {
 }
 
 impl Placement {
-    /// Returns the disk for a new table of `level` of at most about `bytes`.
-    pub(crate) fn disk_for(&self, level: usize, bytes: u64) -> u32 {
+    /// Returns the disk for a new table of `level` of at most about `bytes`, by its level.
+    fn disk_for(&self, level: usize, bytes: u64) -> u32 {
         if level >= self.pointer() {
             return CAPACITY;
         }
@@ -284,45 +276,26 @@ impl Placement {
         if level == 0 {
             return 0;
         }
-        let level0 = |keyspace: &Arc<KeyspaceCore>| {
-            let view = keyspace.view.load();
-            let files = &view.version.levels[0].files;
-            let on_fast = files.iter().filter(|file| file.meta.volume == FAST).map(|file| file.meta.bytes).sum();
-            Level0 {
-                memtable_bytes: keyspace.options.memtable_bytes,
-                tables: keyspace.options.level0_tables as u64,
-                on_fast,
-            }
+        let level0 = |keyspace: &PlacedKeyspace| Level0 {
+            memtable_bytes: keyspace.memtable_bytes,
+            tables: keyspace.level0_tables as u64,
+            on_fast: keyspace.level0_bytes_elsewhere,
         };
-        room_for_flushes(self.versions.keyspaces().iter().map(level0), self.fast.volume.space().logical_total)
-    }
-
-    /// Returns the disk on which a flush of `bytes` bytes would put its table now.
-    pub(crate) fn next_flush_goes_to(&self, bytes: u64) -> u32 {
-        if self.pointer() > 0 && self.has_room(bytes) { FAST } else { CAPACITY }
+        room_for_flushes(self.store.keyspaces().iter().map(level0), self.fast.volume.space().logical_total)
     }
 
     fn note_spill(&self, level: usize, reason: &str) {
         self.tables_spilled.fetch_add(1, Ordering::Relaxed);
-        self.health.tell(|| StoreEvent::TableSpilled { level, reason: reason.to_owned() });
+        self.store.tell(StoreEvent::TableSpilled { level, reason: reason.to_owned() });
     }
 
-    /// Notes that a table could not be begun, or written, on the fast disk.
-    pub(crate) fn note_fast_failure(&self, level: usize, error: &StorageError) {
-        if error.is_no_space() {
-            return self.note_spill(level, &error.to_string());
-        }
-        self.write_failures.fetch_add(1, Ordering::Relaxed);
-        self.new_failures.fetch_add(1, Ordering::Relaxed);
-        self.health.tell(|| StoreEvent::TableSpilled { level, reason: error.to_string() });
-    }
-
-    /// Takes a sample if it is time for one, and moves the pointer if it says so. Called by the flusher.
-    pub(crate) fn judge(&self) {
+    /// Takes a sample if it is time for one, and moves the pointer if it says so.
+    fn judge(&self) {
         if !self.judges() {
             return;
         }
-        let now = self.env.clock.now();
+        let clock = &self.store.env().clock;
+        let now = clock.now();
         let elapsed = now.saturating_sub(lock(&self.judging).seen.at);
         if elapsed < SAMPLE_EVERY || !self.is_used() {
             return;
@@ -330,9 +303,9 @@ impl Placement {
         self.tell_troubles();
         let (fast, capacity) = (self.fast.meter().totals(), self.disks.capacity().meter().totals());
         let space = self.fast.volume.space();
-        let levels = levels_of(self.versions.keyspaces().iter());
+        let levels = levels_of(&self.store.tables());
         let failures = self.new_failures.swap(0, Ordering::AcqRel);
-        let unix_s = self.env.clock.unix().as_secs();
+        let unix_s = clock.unix().as_secs();
         let change = {
             let mut judging = lock(&self.judging);
             let seen = std::mem::replace(&mut judging.seen, Seen { at: now, fast, capacity });
@@ -366,12 +339,12 @@ impl Placement {
         let Some(change) = change else { return };
         self.pointer.store(change.after, Ordering::Release);
         // The holder of the manifest is the only one that replaces small files.
-        let noted = self.versions.edit().and_then(|_editor| Ok(self.disks.note_decisions(&self.decisions())?));
+        let noted = self.store.as_editor(&mut || Ok(self.disks.note_decisions(&self.decisions())?));
         if let Err(error) = noted {
-            self.health.note_job_failure("note placement", error);
+            self.store.note_job_failure("note placement", error);
         }
         let (before, after, reason) = (change.before, change.after, change.reason);
-        self.health.tell(|| StoreEvent::PlacementChanged { before, after, reason });
+        self.store.tell(StoreEvent::PlacementChanged { before, after, reason });
     }
 
     /// Tells the listener what the fast disk cannot do, if it has not heard it yet.
@@ -386,25 +359,9 @@ impl Placement {
                 is_new
             };
             if is_new {
-                self.health.tell(|| StoreEvent::FastDiskDegraded { trouble });
+                self.store.tell(StoreEvent::FastDiskDegraded { trouble });
             }
         }
-    }
-
-    /// Returns the time until the next sample; `None` while there is nothing to measure.
-    pub(crate) fn next_sample_in(&self) -> Option<Duration> {
-        if !self.judges() {
-            return None;
-        }
-        if !self.is_used() {
-            // The first operation from here on rings; what came before it is seen by the second look.
-            [&self.fast, self.disks.capacity()].into_iter().for_each(|disk| disk.meter().sleep());
-            if !self.is_used() {
-                return None;
-            }
-        }
-        let due = lock(&self.judging).seen.at + SAMPLE_EVERY;
-        Some(due.saturating_sub(self.env.clock.now()))
     }
 
     /// Returns the properties; `None` once the fast disk is drained.
@@ -423,7 +380,7 @@ impl Placement {
             is_draining: self.is_draining(),
             decisions: self.decisions(),
             decisions_made,
-            fast_table_bytes: levels_of(self.versions.keyspaces().iter()).iter().map(|level| level.on_fast).sum(),
+            fast_table_bytes: levels_of(&self.store.tables()).iter().map(|level| level.on_fast).sum(),
             fast_bytes_read: fast.bytes_read,
             fast_bytes_written: fast.bytes_written,
             capacity_bytes_read: capacity.bytes_read,
@@ -440,6 +397,70 @@ impl Placement {
             fast_troubles: volume.troubles(),
             fast_cache_bytes_max: self.fast.cache_bytes,
         })
+    }
+}
+
+impl Places for Placement {
+    fn for_table(&self, table: &NewTable) -> u32 {
+        let NewTable { level, bytes_max, is_hot, choice } = *table;
+        let takes_more = || !self.is_draining();
+        let goes_to_fast = match choice {
+            Choice::Home => false,
+            Choice::AnyRoom => takes_more() && bytes_max < self.any_room_bytes(),
+            Choice::ByRules => {
+                let stays = takes_more() && bytes_max < self.free_bytes();
+                self.disk_for(level, bytes_max) == FAST || (is_hot && stays)
+            }
+        };
+        if goes_to_fast { FAST } else { CAPACITY }
+    }
+
+    fn next_flush_goes_to(&self, bytes: u64) -> u32 {
+        if self.pointer() > 0 && self.has_room(bytes) { FAST } else { CAPACITY }
+    }
+
+    /// Those inputs that lie on the fast disk make place for the outputs, but only afterwards: a table for which there
+    /// is no room until then goes home.
+    fn is_hot(&self, inputs: &Inputs) -> bool {
+        let Inputs { bytes, bytes_elsewhere, reads_per_s } = *inputs;
+        let fits = self.room().takes_more(bytes.saturating_sub(bytes_elsewhere));
+        !self.is_draining() && self.pointer() > 0 && is_hot(reads_per_s, bytes) && fits
+    }
+
+    fn refused(&self, _volume: u32, level: usize, error: &StorageError) {
+        if error.is_no_space() {
+            return self.note_spill(level, &error.to_string());
+        }
+        self.write_failures.fetch_add(1, Ordering::Relaxed);
+        self.new_failures.fetch_add(1, Ordering::Relaxed);
+        self.store.tell(StoreEvent::TableSpilled { level, reason: error.to_string() });
+    }
+
+    fn free_elsewhere(&self) -> Option<u64> {
+        (!self.is_draining() && !self.is_drained()).then(|| self.any_room_bytes())
+    }
+
+    fn next_tick_in(&self) -> Option<Duration> {
+        if !self.judges() {
+            return None;
+        }
+        if !self.is_used() {
+            // The first operation from here on rings; what came before it is seen by the second look.
+            [&self.fast, self.disks.capacity()].into_iter().for_each(|disk| disk.meter().sleep());
+            if !self.is_used() {
+                return None;
+            }
+        }
+        let due = lock(&self.judging).seen.at + SAMPLE_EVERY;
+        Some(due.saturating_sub(self.store.env().clock.now()))
+    }
+
+    fn tick(&self) {
+        self.judge();
+    }
+
+    fn move_one(&self) -> Result<bool> {
+        self.promote_one()
     }
 }
 

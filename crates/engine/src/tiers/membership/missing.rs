@@ -48,7 +48,7 @@ pub(super) fn named(given: &Given, env: &Env, home: &Home) -> Error {
 fn in_force(given: &Given, env: &Env) -> Result<Option<StoreState>> {
     let volume = &given.capacity;
     let Some(number) = manifest::current(&**volume)? else { return Ok(None) };
-    let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(0), env, 16));
+    let source = Arc::new(TableSource::plain(Arc::clone(volume), BlockCache::new(0), env, 16));
     StoreState::replay(manifest::read_damaged(&**volume, number)?.edits, &source).map_err(Error::Invalid).map(Some)
 }
 

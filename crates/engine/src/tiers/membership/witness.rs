@@ -23,6 +23,9 @@ use super::missing::home_lacks_a_file;
 use crate::base::batch::Record;
 use crate::opening::open::{StoreState, needed_logs};
 use crate::opening::replay::check_closed;
+use crate::places::Volumes;
+use crate::tiers::placement::TierRules;
+use crate::tiers::volumes::TwoDisks;
 use crate::versions::edit::Edit;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
@@ -44,8 +47,9 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
     let home: &dyn Volume = &disks.capacity().volume;
     let (edits, is_whole) = edits_known(home)?;
     let volume = Arc::clone(disks) as Arc<dyn Volume>;
-    let source = TableSource::new(Arc::clone(&volume), BlockCache::new(0), env, OPEN_TABLES_MAX);
-    let state = StoreState::replay(edits, &Arc::new(source.with_disks(Some(Arc::clone(disks)))))?;
+    let volumes: Arc<dyn Volumes> = Arc::new(TwoDisks::new(disks, TierRules::default()));
+    let source = TableSource::new(&volumes, BlockCache::new(0), env, OPEN_TABLES_MAX);
+    let state = StoreState::replay(edits, &Arc::new(source))?;
     if !was_named && !home_lacks_a_file(home, &state).map_err(text)? {
         return Err(
             "the store is complete without this disk: the home has all that the store needs, and no file DISKS"

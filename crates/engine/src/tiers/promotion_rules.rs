@@ -1,6 +1,6 @@
 //! Promotion: tables that are read often and seldom written find their way to the fast disk.
 //!
-//! The pointer (`placement/rules.rs`) looks at what is written. Data that is no longer written sinks to the deepest
+//! The pointer (`rules.rs`) looks at what is written. Data that is no longer written sinks to the deepest
 //! levels and stays on the capacity disk, however often it is read. So each table counts the reads that reached its
 //! disk. In addition to the pointer's levels, the hottest tables of deeper ones are copied up while there is room, a
 //! few at a time. The outputs of a compaction of hot tables are begun on the fast disk at once, and inherit their heat.

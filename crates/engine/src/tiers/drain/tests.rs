@@ -1,10 +1,12 @@
 use super::*;
 use crate::api::store::StoreBuilder;
+use crate::tiers::volumes::disks_of;
 use crate::work::task_host::Host;
 use crate::{Options, RepairOptions, Store, repair_volumes};
 use situ_base::Env;
 use situ_compaction::TaskHost;
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
+use std::sync::Arc;
 
 struct World {
     executor: SimExecutor,
@@ -66,7 +68,7 @@ fn a_disk_on_which_a_file_is_about_to_begin_is_not_drained() {
             let store = world.open();
             store.put(b"key", b"value").unwrap();
             let core = Arc::clone(store.core());
-            let disks = Arc::clone(core.versions.source.disks.as_ref().unwrap());
+            let disks = Arc::clone(disks_of(&store));
             world.fast.set_faults(slow(operation, kind));
             let beginner = world.executor.env().executor.spawn(
                 "beginner",
@@ -115,7 +117,7 @@ fn a_disk_with_files_of_the_store_is_not_added_again() {
         let store = world.open();
         store.put(b"key", b"value").unwrap();
         store.flush().unwrap();
-        store.core().versions.source.disks.as_ref().unwrap().let_go_of_fast().unwrap();
+        disks_of(&store).let_go_of_fast().unwrap();
         store.close().unwrap();
         let before = world.fast.list().unwrap();
         let builder = StoreBuilder::new(Options::default()).env(world.executor.env());

@@ -9,7 +9,8 @@
 //! it.
 
 use crate::base::listener::StoreEvent;
-use crate::work::Work;
+use crate::places::PlacedStore;
+use crate::tiers::placement::Placement;
 use crate::{Error, Result};
 use situ_disks::{Disk, Disks};
 use situ_storage::{Error as StorageError, FileName, Reader, Volume};
@@ -42,20 +43,15 @@ impl Unreadable {
     }
 }
 
-impl Work {
+impl Placement {
     /// Moves such files home. Returns true if one was moved.
-    pub(super) fn damaged_files_go_home(
-        &self,
-        disks: &Disks,
-        fast: &Disk,
-        unreadable: &mut Unreadable,
-    ) -> Result<bool> {
-        let names = fast.list()?.into_iter().map(|file| file.name);
+    pub(super) fn damaged_files_go_home(&self, unreadable: &mut Unreadable) -> Result<bool> {
+        let names = self.fast.list()?.into_iter().map(|file| file.name);
         let damaged = names.filter(|name| matches!(name, FileName::Damaged(_)) && !unreadable.0.contains_key(name));
         let mut moved = false;
         for name in damaged.collect::<Vec<FileName>>() {
-            self.memory.writable()?;
-            match self.damaged_file_goes_home(disks, fast, name)? {
+            self.store.check_sound()?;
+            match self.damaged_file_goes_home(name)? {
                 Ok(()) => moved = true,
                 Err(what) => drop(unreadable.0.insert(name, what)),
             }
@@ -63,16 +59,17 @@ impl Work {
         Ok(moved)
     }
 
-    fn damaged_file_goes_home(&self, disks: &Disks, fast: &Disk, name: FileName) -> Result<Whole> {
-        let original = Original { work: self, reader: &*fast.volume.open(name)? };
+    fn damaged_file_goes_home(&self, name: FileName) -> Result<Whole> {
+        let disks = &*self.disks;
+        let original = Original { store: &*self.store, reader: &*self.fast.volume.open(name)? };
         let to = match disks.capacity().volume.open(name) {
             Ok(copy) if original.is_like(&*copy)? => None,
-            Ok(_) => Some(FileName::Damaged(self.versions.new_number())),
+            Ok(_) => Some(FileName::Damaged(self.store.new_number())),
             Err(StorageError::NotFound { .. }) => Some(name),
             Err(error) => return Err(error.into()),
         };
         if let Some(to) = to {
-            let temporary = FileName::Temporary(self.versions.new_number());
+            let temporary = FileName::Temporary(self.store.new_number());
             let copied = original.copy(disks, temporary).and_then(|whole| {
                 if whole.is_ok() {
                     disks.rename(temporary, to)?;
@@ -84,7 +81,7 @@ impl Work {
                 let _ = disks.remove(temporary);
                 return copied;
             }
-            self.health.tell(|| StoreEvent::DamagedFileMoved { file: to.to_string() });
+            self.store.tell(StoreEvent::DamagedFileMoved { file: to.to_string() });
         }
         disks.sync_names()?;
         disks.remove(name)?;
@@ -97,7 +94,7 @@ type Whole = std::result::Result<(), String>;
 
 /// A file on the fast disk.
 struct Original<'a> {
-    work: &'a Work,
+    store: &'a dyn PlacedStore,
     reader: &'a dyn Reader,
 }
 
@@ -107,9 +104,7 @@ impl Original<'_> {
         let (mut at, bytes) = (0, self.reader.bytes());
         let mut piece = vec![0; PIECE_BYTES.min(bytes) as usize];
         while at < bytes {
-            if self.work.health.is_closing() {
-                return Err(Error::Closed);
-            }
+            self.store.check_open()?;
             let piece = &mut piece[..(bytes - at).min(PIECE_BYTES) as usize];
             let end = at + piece.len() as u64;
             if let Err(error) = self.reader.read_at(at, piece) {
@@ -127,7 +122,7 @@ impl Original<'_> {
         let mut writer = disks.create(to, self.reader.bytes())?;
         let whole = self.read(|_, piece| {
             writer.append(piece)?;
-            self.work.pacer.pace(self.work, piece.len() as u64);
+            self.store.pace(piece.len() as u64);
             Ok(true)
         })?;
         if whole.is_ok() {
