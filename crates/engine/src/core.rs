@@ -6,12 +6,12 @@
 
 use crate::base::health::Health;
 use crate::base::options::Options;
+use crate::base::places::PlacedStore;
 use crate::base::store_id::StoreId;
 use crate::pipeline::places::Places;
 use crate::pipeline::space;
 use crate::pipeline::stall::Stall;
 use crate::pipeline::{Above, Commit, Memory, Pipeline};
-use crate::places::PlacedStore;
 use crate::read::future::Readers;
 use crate::rows::Transactions;
 use crate::versions::manifest::Manifest;
@@ -60,7 +60,7 @@ pub(crate) struct Parts {
     pub(crate) last_sequence: u64,
     pub(crate) log_number: u64,
     pub(crate) lossy_repair: Option<u64>,
-    pub(crate) had_fast_disk: bool,
+    pub(crate) had_several_volumes: bool,
     /// True if tables begin under temporary names.
     pub(crate) names_tables_later: bool,
 }
@@ -69,7 +69,7 @@ impl Core {
     pub(crate) fn new(parts: Parts) -> Arc<Core> {
         let Parts { env, volume, options, source, log, manifest, registry, .. } = parts;
         let Parts { next_file, last_sequence, log_number, .. } = parts;
-        let Parts { lossy_repair, had_fast_disk, names_tables_later, .. } = parts;
+        let Parts { lossy_repair, had_several_volumes, names_tables_later, .. } = parts;
         let event = || env.executor.event();
         let id = StoreId::new();
         let (work, progress, editor_returned) = (event(), event(), event());
@@ -91,7 +91,7 @@ impl Core {
             editor_returned: Arc::clone(&editor_returned),
             mended: Mutex::default(),
             lossy_repair,
-            had_fast_disk,
+            had_several_volumes,
             unnamed: names_tables_later.then(Mutex::default),
             doubtful: Mutex::default(),
         });

@@ -28,7 +28,7 @@ pub mod fuzzing;
 pub mod memtable;
 mod opening;
 mod pipeline;
-pub mod places;
+pub use base::places;
 mod read;
 mod rows;
 mod tiers;
@@ -65,7 +65,7 @@ pub use check::repair::{
 pub use check::verify::{
     DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_home, verify_volumes,
 };
-pub use opening::membership::{files_of, files_of_home};
+pub use opening::known::{KnownStore, manifest_has_copy, tables_of_youngest_manifest};
 pub use pipeline::future::{ReadyFuture, WriteFuture};
 pub use pipeline::space::{SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage};
 pub use read::cursor::Cursor;
@@ -78,6 +78,8 @@ pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, DeadBefore, Lifetime, SequenceNumber};
 pub use situ_values::{Trim, Victims};
+pub use tiers::Tiers;
+pub use tiers::membership::{files_of, files_of_home};
 pub use tiers::placement::PlacementProperties;
 pub use tiers::rules::PlacementRule;
 pub use versions::snapshot::Snapshot;

@@ -2,7 +2,7 @@
 
 use crate::Result;
 use crate::api::store::Store;
-use crate::places::HOME;
+use crate::base::places::HOME;
 use situ_storage::{PAGE_BYTES, Volume};
 
 /// The disk space that the files of a store take, in bytes.

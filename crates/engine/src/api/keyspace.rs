@@ -2,6 +2,7 @@
 
 use crate::base::batch::{Target, WriteBatch};
 use crate::base::options::{Durability, SizeOptions};
+use crate::base::places::HOME;
 use crate::base::stats::sampled;
 use crate::base::store_id::StoreId;
 use crate::base::sync::lock;
@@ -10,7 +11,6 @@ use crate::core::Core;
 use crate::pipeline::future::WriteFuture;
 use crate::pipeline::seal::Level0;
 use crate::pipeline::write::write;
-use crate::places::HOME;
 use crate::read::cursor::{Cursor, RankedTombstones};
 use crate::read::dead::KnownGaps;
 use crate::read::get::Lookup;

@@ -9,19 +9,18 @@ use crate::base::batch::WriteBatch;
 use crate::base::damage::Damage;
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Durability, KeyspaceOptions, Options};
+use crate::base::places::{HomeVolume, MakePlaces};
 use crate::base::stats::{DebtProperties, Statistics};
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::opening::closing::Open;
-use crate::opening::membership::{
-    Access, Given, clear_fast_disk, clear_fast_disk_of, given, given_home, refuse_fast_disk_as_home,
-};
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::opening::values::check_room_for_values;
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
 use crate::pipeline::seal::Level0;
 use crate::pipeline::space::SpaceProperties;
 use crate::pipeline::write::write;
+use crate::tiers::Tiers;
 use crate::tiers::placement::{Placement, PlacementProperties};
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
@@ -57,19 +56,12 @@ pub struct StoreBuilder {
     keyspaces: KeyspaceChoices,
     env: Env,
     read_only: bool,
-    fast_disk: Option<PathBuf>,
 }
 
 impl StoreBuilder {
     /// Begins with `options`.
     pub fn new(options: Options) -> StoreBuilder {
-        StoreBuilder {
-            options,
-            keyspaces: KeyspaceChoices::new(),
-            env: Env::system(),
-            read_only: false,
-            fast_disk: None,
-        }
+        StoreBuilder { options, keyspaces: KeyspaceChoices::new(), env: Env::system(), read_only: false }
     }
 
     /// Sets the options of a keyspace: of one that exists at open, and of one that [`Store::keyspace`] creates later.
@@ -110,8 +102,15 @@ impl StoreBuilder {
     /// disk adds the disk, if nothing is there yet. From then on the store remembers the disk, does not open without
     /// it, and finds it by itself where it was last. Name the disk again if it has moved.
     #[must_use]
-    pub fn fast_disk(mut self, path: impl Into<PathBuf>) -> StoreBuilder {
-        self.fast_disk = Some(path.into());
+    pub fn fast_disk(self, path: impl Into<PathBuf>) -> StoreBuilder {
+        let tiers = Tiers::of(&self.options.places).fast_disk(path);
+        self.places(tiers)
+    }
+
+    /// Sets what finds the store's volumes and decides where its files go.
+    #[must_use]
+    pub fn places(mut self, places: impl MakePlaces + 'static) -> StoreBuilder {
+        self.options.places = Arc::new(places);
         self
     }
 
@@ -131,9 +130,7 @@ impl StoreBuilder {
         let create = self.options.create_if_missing && !self.read_only;
         let directory = directory.as_ref();
         let volume = if create { DirectoryVolume::create(directory)? } else { DirectoryVolume::open(directory)? };
-        let access = if self.read_only { Access::Read } else { Access::Write };
-        let given = given(volume, self.fast_disk.as_deref(), &self.env, create, access)?;
-        self.open_given(&given)
+        self.open_given(&HomeVolume::directory(volume))
     }
 
     /// Opens the store whose home is a volume elsewhere, such as a node's. The [fast disk](StoreBuilder::fast_disk) is
@@ -142,10 +139,7 @@ impl StoreBuilder {
     /// # Errors
     /// As [`open`](StoreBuilder::open).
     pub fn open_home(self, home: &Arc<dyn Volume>) -> Result<Store> {
-        let create = self.options.create_if_missing && !self.read_only;
-        let access = if self.read_only { Access::Read } else { Access::Write };
-        let given = given_home(home, self.fast_disk.as_deref(), &self.env, create, access)?;
-        self.open_given(&given)
+        self.open_given(&HomeVolume::elsewhere(home))
     }
 
     /// Opens the store in a volume.
@@ -153,7 +147,7 @@ impl StoreBuilder {
     /// # Errors
     /// As [`open`](StoreBuilder::open).
     pub fn open_volume(self, volume: Arc<dyn Volume>) -> Result<Store> {
-        self.open_volumes(volume, None)
+        self.open_given(&HomeVolume::given(volume))
     }
 
     /// Opens the store whose home is `capacity`, with or without a fast disk; see
@@ -162,11 +156,17 @@ impl StoreBuilder {
     /// # Errors
     /// As [`open`](StoreBuilder::open).
     pub fn open_volumes(self, capacity: Arc<dyn Volume>, fast: Option<Arc<dyn Volume>>) -> Result<Store> {
-        self.open_given(&Given::volumes(capacity, fast.map(Into::into)))
+        let tiers = Tiers::of(&self.options.places);
+        let tiers = fast.into_iter().fold(tiers, Tiers::fast_volume);
+        self.places(tiers).open_given(&HomeVolume::given(capacity))
     }
 
-    fn open_given(self, given: &Given) -> Result<Store> {
-        let opened = open(given, self.env, self.options, &self.keyspaces, self.read_only)?;
+    fn open_given(self, home: &HomeVolume) -> Result<Store> {
+        let Options { fast_disk_bytes_per_s, ablation, .. } = &self.options;
+        let tiers = Tiers::of(&self.options.places).pinned_level(ablation.pinned_level);
+        let tiers = fast_disk_bytes_per_s.map_or(tiers.clone(), |(low, high)| tiers.bytes_per_s(low, high));
+        let options = Options { places: Arc::new(tiers), ..self.options };
+        let opened = open(home, self.env, options, &self.keyspaces, self.read_only)?;
         let core = opened.core;
         let default = lock(&core.versions.registry).by_id.get(&DEFAULT_KEYSPACE_ID).cloned();
         let default = default.ok_or_else(|| Error::NoSuchKeyspace { name: DEFAULT_KEYSPACE.to_owned() })?;
@@ -267,13 +267,10 @@ impl Store {
     /// Another process has the store open; the fast disk is not there; the system refuses to remove a file.
     pub fn destroy(directory: impl AsRef<Path>) -> Result<()> {
         let directory = directory.as_ref();
-        let volume = DirectoryVolume::open(directory)?;
-        refuse_fast_disk_as_home(&volume)?;
-        let lock = volume.lock()?;
-        refuse_fast_disk_as_home(&volume)?;
-        clear_fast_disk(&volume)?;
-        remove_files(&volume)?;
-        drop(lock);
+        let home = HomeVolume::directory(DirectoryVolume::open(directory)?);
+        let locks = Tiers::new().clear(&home)?;
+        remove_files(&*home.volume)?;
+        drop(locks);
         match std::fs::remove_dir(directory) {
             Err(e) if e.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
                 Err(situ_storage::Error::io("remove", directory.display(), e).into())
@@ -287,13 +284,10 @@ impl Store {
     /// # Errors
     /// As [`destroy`](Store::destroy).
     pub fn destroy_home(home: &Arc<dyn Volume>) -> Result<()> {
-        refuse_fast_disk_as_home(&**home)?;
-        let lock = home.lock()?;
-        refuse_fast_disk_as_home(&**home)?;
-        clear_fast_disk_of(&**home, Some(&home.location()))?;
+        let locks = Tiers::new().clear(&HomeVolume::elsewhere(home))?;
         remove_files(&**home)?;
         home.sync_names()?;
-        drop(lock);
+        drop(locks);
         Ok(())
     }
 

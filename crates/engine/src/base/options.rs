@@ -1,6 +1,8 @@
 //! Options: few, with units in their names and defaults that are right for a newcomer.
 
 use crate::base::listener::Listener;
+use crate::base::places::MakePlaces;
+use crate::tiers::Tiers;
 use rustix::process::{Resource, getrlimit};
 use situ_compaction::{CompactionFilter, Local, MakeCompactor};
 use situ_table::{Compression, TableOptions};
@@ -173,6 +175,9 @@ pub struct Options {
     pub listener: Option<Arc<dyn Listener>>,
     /// The maker of the store's compactor. Default: [`Local`], which runs compactions on this machine's processors.
     pub compactor: Arc<dyn MakeCompactor>,
+    /// Finds the store's volumes, and decides where its files go. Default: [`Tiers`], which takes a fast disk if the store
+    /// has one.
+    pub places: Arc<dyn MakePlaces>,
     /// The parts that are switched off. Default: none.
     #[doc(hidden)]
     pub ablation: Ablation,
@@ -198,6 +203,7 @@ setters!(Options {
     value_inflation_percent_max: u32,
     listener: Arc<dyn Listener> => Some(listener),
     compactor: Arc<dyn MakeCompactor>,
+    places: Arc<dyn MakePlaces>,
 });
 
 impl Default for Options {
@@ -222,6 +228,7 @@ impl Default for Options {
             value_inflation_percent_max: 125,
             listener: None,
             compactor: Arc::new(Local),
+            places: Arc::new(Tiers::new()),
             ablation: Ablation::default(),
         }
     }
@@ -543,6 +550,7 @@ mod tests {
             value_inflation_percent_max,
             listener: _,
             compactor: _,
+            places: _,
             ablation: _,
         } = Options::default()
             .create_if_missing(false)

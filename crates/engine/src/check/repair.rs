@@ -45,13 +45,15 @@ mod values;
 use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Options, setters};
+use crate::base::places::{Found, HomeVolume, MakePlaces, Purpose, Volumes};
 use crate::check::verify::{check_identity, differences};
-use crate::opening::membership::{Access, Given, Joined, given, given_home, join};
 use crate::opening::open::{
     Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, StoreState, needed_logs, refuse_hash_store, remove,
 };
 use crate::opening::values::open_values;
+use crate::tiers::Tiers;
 use crate::versions::manifest;
+use crate::versions::version::TableSource;
 use crate::versions::version::{Added, Removed, TableFile, TableMeta, Version};
 use crate::{Error, Result};
 use logs::{LogSurvey, MissingLogs};
@@ -97,9 +99,9 @@ setters!(RepairOptions {
 });
 
 impl RepairOptions {
-    fn access(&self) -> Access {
-        let without_fast_disk = self.without_fast_disk;
-        if self.dry_run { Access::Survey { without_fast_disk } } else { Access::Repair { without_fast_disk } }
+    fn places(&self) -> Tiers {
+        let tiers = Tiers::of(&self.options.places).giving_up_fast_disk(self.without_fast_disk);
+        self.fast_disk.iter().fold(tiers, |tiers, path| tiers.fast_disk(path))
     }
 }
 
@@ -108,9 +110,8 @@ impl RepairOptions {
 /// # Errors
 /// As [`repair`]; the directory or the fast disk cannot be opened.
 pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
-    let (directory, access) = (DirectoryVolume::open(directory.as_ref())?, options.access());
-    let given = given(directory, options.fast_disk.as_deref(), &Env::system(), false, access)?;
-    repair_given(&given, &Env::system(), options)
+    let home = HomeVolume::directory(DirectoryVolume::open(directory.as_ref())?);
+    repair_home_volume(&home, &Env::system(), options)
 }
 
 /// As [`repair_directory`], of the store whose home is `home`, which is no directory here.
@@ -118,8 +119,7 @@ pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> 
 /// # Errors
 /// As [`repair`]; the fast disk cannot be opened.
 pub fn repair_home(home: &Arc<dyn Volume>, options: RepairOptions) -> Result<RepairReport> {
-    let given = given_home(home, options.fast_disk.as_deref(), &Env::system(), false, options.access())?;
-    repair_given(&given, &Env::system(), options)
+    repair_home_volume(&HomeVolume::elsewhere(home), &Env::system(), options)
 }
 
 /// Makes a damaged store usable again. The repair keeps sound files and sets others aside. The report lists the losses.
@@ -128,7 +128,7 @@ pub fn repair_home(home: &Arc<dyn Volume>, options: RepairOptions) -> Result<Rep
 /// # Errors
 /// There is no store, or it is open; the disk is full, or refuses to read or write. The old files are untouched then.
 pub fn repair(volume: &Arc<dyn Volume>, env: &Env, options: RepairOptions) -> Result<RepairReport> {
-    repair_given(&Given::alone(Arc::clone(volume)), env, options)
+    repair_home_volume(&HomeVolume::given(Arc::clone(volume)), env, options)
 }
 
 /// As [`repair`], of a store on a capacity disk and a fast one.
@@ -142,18 +142,28 @@ pub fn repair_volumes(
     env: &Env,
     options: RepairOptions,
 ) -> Result<RepairReport> {
-    repair_given(&Given::volumes(Arc::clone(capacity), fast.cloned().map(Into::into)), env, options)
+    let home = HomeVolume::given(Arc::clone(capacity));
+    let mut options = options;
+    let mut tiers = options.places();
+    if let Some(fast) = fast {
+        tiers = tiers.fast_volume(Arc::clone(fast));
+    }
+    options.options.places = Arc::new(tiers);
+    repair_home_volume(&home, env, options)
 }
 
-fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<RepairReport> {
+fn repair_home_volume(home: &HomeVolume, env: &Env, options: RepairOptions) -> Result<RepairReport> {
     // Before the lock, which would leave a file where there is no store.
-    if given.is_empty()? {
-        return Err(Error::Existence(format!("there is no store in {}", given.capacity.location())));
+    let at_home = &home.volume;
+    if home.is_empty()? {
+        return Err(Error::Existence(format!("there is no store in {}", at_home.location())));
     }
-    refuse_hash_store(&given.capacity.location(), &given.capacity.list()?)?;
-    let without_fast_disk = options.without_fast_disk;
-    let joined = join(given, env, options.access())?;
-    let volume = &joined.volume;
+    refuse_hash_store(&at_home.location(), &at_home.list()?)?;
+    let purpose = if options.dry_run { Purpose::Survey } else { Purpose::Repair };
+    let found = options.places().find(home, env, purpose)?;
+    let Found { volumes, locks: _locks, damages, notes, gives_up_log } = found;
+    let gives_up_volumes = options.without_fast_disk;
+    let volume = volumes.volume();
     let files = volume.list()?;
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
@@ -161,7 +171,8 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
     let mut store_options = options.options.bounded();
     // Nothing is written to the value log.
     store_options.keyspace.value_log_min_bytes = None;
-    let source = joined.source(&store_options, env);
+    let cache = BlockCache::new(store_options.cache_bytes);
+    let source = Arc::new(TableSource::new(&volumes, cache, env, store_options.open_tables_max));
     let salvager = Salvager {
         volume: Arc::clone(volume),
         env: env.clone(),
@@ -175,16 +186,15 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
         volume: Arc::clone(volume),
         files,
         salvager,
-        report: RepairReport { dry_run: options.dry_run, ..RepairReport::default() },
+        report: RepairReport { dry_run: options.dry_run, damages, notes, ..RepairReport::default() },
         aside: BTreeSet::new(),
-        without_fast_disk,
-        gives_up_log: joined.gives_up_log,
+        gives_up_volumes,
+        gives_up_log,
     };
-    repair.disks(&joined);
     if !options.dry_run {
         repair.remove_unfinished()?;
     }
-    let done = repair.carry_out(&joined, env, store_options);
+    let done = repair.carry_out(&*volumes, env, store_options);
     if done.is_err() && !options.dry_run {
         // The files take room that the next repair needs; if they stay, the next try removes them.
         let _ = repair.files_again().and_then(|()| repair.remove_unfinished());
@@ -241,8 +251,8 @@ struct Repair {
     report: RepairReport,
     /// Files to set aside at the end.
     aside: BTreeSet<FileName>,
-    /// True if files of the fast disk are expected to be missing.
-    without_fast_disk: bool,
+    /// True if files on other volumes than the home are expected to be missing.
+    gives_up_volumes: bool,
     /// True if the log may have gone on in files that the repair cannot read.
     gives_up_log: bool,
 }
@@ -262,7 +272,7 @@ impl Repair {
     }
 
     /// Carries out steps 1 to 6.
-    fn carry_out(&mut self, joined: &Joined, env: &Env, options: Options) -> Result<()> {
+    fn carry_out(&mut self, volumes: &dyn Volumes, env: &Env, options: Options) -> Result<()> {
         if let Err(error) = check_identity(&*self.volume) {
             self.damage(FileName::Identity, error)?;
         }
@@ -270,15 +280,15 @@ impl Repair {
         let plan = self.survey(state)?;
         if self.is_sound() {
             self.report.was_sound = true;
-            return if self.report.dry_run { Ok(()) } else { joined.give_up() };
+            return if self.report.dry_run { Ok(()) } else { volumes.give_up() };
         }
         if self.report.dry_run {
             self.report.set_aside = self.aside.iter().map(|name| (*name, *name)).collect();
             return Ok(());
         }
-        joined.settle()?;
+        volumes.settle()?;
         self.finish(plan, env, options)?;
-        joined.give_up()
+        volumes.give_up()
     }
 
     fn files_again(&mut self) -> Result<()> {
@@ -294,15 +304,6 @@ impl Repair {
         }
         self.files.retain(|file| !is_unfinished(file));
         Ok(())
-    }
-
-    /// Reports damages of DISKS or MEMBER, and a fast disk that is given up.
-    fn disks(&mut self, joined: &Joined) {
-        self.report.damages.extend(joined.damages.iter().cloned());
-        if joined.given_up.is_some() {
-            let note = "the fast disk is given up: what was on it and nowhere else is lost".to_owned();
-            self.report.notes.push(note);
-        }
     }
 
     /// Notes a damage; an error that is none ends the repair.
@@ -412,7 +413,7 @@ impl Repair {
         // edits.
         let is_stranger = |number: &&u64| !in_force.contains(number) && self.has_footer(**number);
         let strangers = self.tables_found().iter().filter(is_stranger).count();
-        let explained = missing.iter().all(|missing| self.without_fast_disk && missing.on_fast_disk);
+        let explained = missing.iter().all(|missing| self.gives_up_volumes && missing.may_be_elsewhere);
         let missing = missing.len();
         let unfit = (!explained && (torn || strangers > 0)).then(|| {
             let counted = |count, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
@@ -464,7 +465,7 @@ impl Repair {
                     next_keyspace: fragments.next_keyspace,
                     last_sequence: fragments.last_sequence,
                     lossy_repair: fragments.lossy_repair,
-                    fast_disk: fragments.fast_disk,
+                    several_volumes: fragments.several_volumes,
                     ..StoreState::default()
                 };
                 (state, Some(fragments))

@@ -8,8 +8,8 @@
 //! anything.
 
 use crate::base::options::{KeyspaceOptions, Options};
+use crate::base::places::HOME;
 use crate::opening::open::StoreState;
-use crate::places::HOME;
 use crate::versions::version::TableSource;
 use crate::work::separate::bounds;
 use crate::{Error, Result};

@@ -5,9 +5,9 @@
 //! memtables (`seal.rs`). The bytes that the area holds are a part of the debt that slows writers ([`Debt::note_log`]).
 //! The log goes home from the area only if no flush is due that gives some of it back.
 
+use crate::base::places::HOME;
 use crate::pipeline::Memory;
 use crate::pipeline::stall::Debt;
-use crate::places::HOME;
 use situ_log::Log;
 use situ_storage::{FileName, Space};
 use std::sync::atomic::Ordering;

@@ -5,8 +5,8 @@
 
 use crate::base::batch::WriteBatch;
 use crate::base::listener::StoreEvent;
+use crate::base::places::HOME;
 use crate::pipeline::places::Places;
-use crate::places::HOME;
 use crate::versions::store::Versions;
 use situ_base::Clock;
 use situ_device::{Compresses, Space};

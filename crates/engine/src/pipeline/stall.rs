@@ -19,9 +19,9 @@
 //! 20 ms.
 
 use crate::base::listener::StoreEvent;
+use crate::base::places::HOME;
 use crate::base::sync::lock;
 use crate::pipeline::Memory;
-use crate::places::HOME;
 use situ_pipeline::Budget;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -19,6 +19,8 @@
 //! disk of the home that was copied (`membership/copies.rs`).
 
 use crate::Result;
+use crate::base::places::{HomeVolume, MakePlaces, Purpose};
+use crate::tiers::Tiers;
 use cases::Opening;
 use classify::classify;
 use facts::Facts;
@@ -29,9 +31,11 @@ use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::path::Path;
 use std::sync::Arc;
 
-pub(crate) use clear::{clear_fast_disk, clear_fast_disk_of};
+pub(crate) use clear::clear_fast_disk;
 pub(crate) use find::{given, given_home};
 pub(crate) use joined::Joined;
+#[cfg(test)]
+pub(crate) use joined::TierVolumes;
 pub(crate) use volumes::{Access, Given};
 
 /// See the module's page.
@@ -43,13 +47,20 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
 }
 
 fn lock_capacity_disk(given: &Given, access: Access) -> Result<Locks> {
-    refuse_fast_disk_as_home(&*given.capacity)?;
-    let mut locks = Locks::default();
     if access.writes() {
-        locks.take(&*given.capacity)?;
-        // Under the lock, no other process can make the directory a fast disk.
-        refuse_fast_disk_as_home(&*given.capacity)?;
+        return lock_home(&*given.capacity);
     }
+    refuse_fast_disk_as_home(&*given.capacity)?;
+    Ok(Locks::default())
+}
+
+/// Locks a home, which is not another store's fast disk.
+pub(crate) fn lock_home(home: &dyn Volume) -> Result<Locks> {
+    refuse_fast_disk_as_home(home)?;
+    let mut locks = Locks::default();
+    locks.take(home)?;
+    // Under the lock, no other process can make the directory a fast disk.
+    refuse_fast_disk_as_home(home)?;
     Ok(locks)
 }
 
@@ -58,7 +69,7 @@ fn lock_capacity_disk(given: &Given, access: Access) -> Result<Locks> {
 ///
 /// # Errors
 /// A directory that is to be a store's home says that it is the fast disk of a store.
-pub(crate) fn refuse_fast_disk_as_home(home: &dyn Volume) -> Result<()> {
+fn refuse_fast_disk_as_home(home: &dyn Volume) -> Result<()> {
     if !home.list()?.iter().any(|file| file.name == FileName::Member) {
         return Ok(());
     }
@@ -78,9 +89,7 @@ pub(crate) fn refuse_fast_disk_as_home(home: &dyn Volume) -> Result<()> {
 /// # Errors
 /// The directory, or the store's fast disk, is not there.
 pub fn files_of(directory: impl AsRef<Path>) -> Result<Arc<dyn Volume>> {
-    let env = Env::system();
-    let given = given(DirectoryVolume::open(directory.as_ref())?, None, &env, false, Access::Read)?;
-    Ok(join(&given, &env, Access::Read)?.volume)
+    files_in(&HomeVolume::directory(DirectoryVolume::open(directory.as_ref())?))
 }
 
 /// As [`files_of`], of the store whose home is `home`, which is no directory here.
@@ -88,9 +97,11 @@ pub fn files_of(directory: impl AsRef<Path>) -> Result<Arc<dyn Volume>> {
 /// # Errors
 /// The store's fast disk is not there; the home cannot be read.
 pub fn files_of_home(home: &Arc<dyn Volume>) -> Result<Arc<dyn Volume>> {
-    let env = Env::system();
-    let given = given_home(home, None, &env, false, Access::Read)?;
-    Ok(join(&given, &env, Access::Read)?.volume)
+    files_in(&HomeVolume::elsewhere(home))
+}
+
+fn files_in(home: &HomeVolume) -> Result<Arc<dyn Volume>> {
+    Ok(Arc::clone(Tiers::new().find(home, &Env::system(), Purpose::Read)?.volumes.volume()))
 }
 
 mod cases;
@@ -100,7 +111,7 @@ mod copies;
 mod facts;
 mod find;
 mod joined;
-pub(crate) mod missing;
+mod missing;
 mod refusals;
 mod volumes;
 mod witness;

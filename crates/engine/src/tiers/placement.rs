@@ -14,7 +14,7 @@
 use crate::Result;
 use crate::base::listener::StoreEvent;
 use crate::base::options::LEVELS;
-use crate::places::{Choice, Inputs, NewTable, PlacedKeyspace, PlacedStore, PlacedTable, Places};
+use crate::base::places::{Choice, Inputs, NewTable, PlacedKeyspace, PlacedStore, PlacedTable, Places};
 use crate::tiers::promotion::Promoting;
 use crate::tiers::promotion_rules::is_hot;
 use crate::tiers::rules::{Judge, LevelBytes, Load, PlacementRule, Sample, Thresholds};

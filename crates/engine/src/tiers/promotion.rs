@@ -5,7 +5,7 @@
 //! again.
 
 use crate::base::listener::StoreEvent;
-use crate::places::{NotMoved, PlacedTable, Places};
+use crate::base::places::{NotMoved, PlacedTable, Places};
 use crate::tiers::placement::Placement;
 use crate::tiers::promotion_rules::{Candidate, EVERY_S, FreeRoom, Move, choose};
 use crate::{Error, Result};

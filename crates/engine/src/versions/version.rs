@@ -14,8 +14,8 @@
 use crate::Error;
 use crate::base::damage::DamagedFiles;
 use crate::base::options::LEVELS;
+use crate::base::places::Volumes;
 use crate::base::sync::lock;
-use crate::places::{Plain, Volumes};
 use crate::versions::heat::{Heat, Heated};
 use crate::versions::open_tables::{Descriptors, Shelf, TableReader, TableSlot};
 use crate::versions::segments::{Segments, ValueSource};
@@ -183,8 +183,9 @@ impl TableSource {
     }
 
     /// Returns a source of tables on one volume.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn plain(volume: Arc<dyn Volume>, cache: Arc<BlockCache>, env: &Env, open_max: usize) -> TableSource {
-        TableSource::new(&Plain::on(&volume), cache, env, open_max)
+        TableSource::new(&crate::base::places::Plain::on(&volume), cache, env, open_max)
     }
 
     /// Returns the volume of table `number`, as the manifest numbers volumes.

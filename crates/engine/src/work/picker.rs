@@ -32,7 +32,7 @@
 //! The caller also keeps the key spans of running jobs apart ([`Span`]).
 
 use crate::base::options::{KeyspaceOptions, LEVELS};
-use crate::places::{HOME, Inputs};
+use crate::base::places::{HOME, Inputs};
 use crate::versions::running::Span;
 use crate::versions::version::{TableFile, TableMeta, Version};
 pub(crate) use debt::Dead;

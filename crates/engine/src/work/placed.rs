@@ -5,9 +5,9 @@
 
 use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
+use crate::base::places::{HOME, NotMoved, PlacedKeyspace, PlacedStore, PlacedTable};
 use crate::base::sync::lock;
 use crate::pipeline::seal::Level0;
-use crate::places::{HOME, NotMoved, PlacedKeyspace, PlacedStore, PlacedTable};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::{Versions, log_file_bytes};
 use crate::work::Work;

@@ -9,8 +9,8 @@
 
 use crate::Error;
 use crate::base::listener::StoreEvent;
+use crate::base::places::NotMoved;
 use crate::base::sync::lock;
-use crate::places::NotMoved;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::open_tables::TableReader;
 use crate::versions::running::Span;

@@ -9,9 +9,9 @@
 //! **Failure.** The files of a merge that was given up are removed.
 
 use crate::base::listener::StoreEvent;
+use crate::base::places::{Choice, HOME, NewTable, Reserved};
 use crate::base::sync::lock;
 use crate::pipeline::space::Promise;
-use crate::places::{Choice, HOME, NewTable, Reserved};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::Pointers;
 use crate::versions::version::TableMeta;

@@ -5,7 +5,7 @@ use crate::base::sync::lock;
 use crate::check::repair::report::{LossKind, LostRange};
 use crate::check::repair::values::ValueRescue;
 
-use crate::places::HOME;
+use crate::base::places::HOME;
 use crate::versions::version::{Added, TableFile, TableMeta, TableSource};
 use crate::work::task_host::describe;
 use crate::{Error, Result};

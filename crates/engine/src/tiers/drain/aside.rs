@@ -9,7 +9,7 @@
 //! it.
 
 use crate::base::listener::StoreEvent;
-use crate::places::PlacedStore;
+use crate::base::places::PlacedStore;
 use crate::tiers::placement::Placement;
 use crate::{Error, Result};
 use situ_disks::{Disk, Disks};

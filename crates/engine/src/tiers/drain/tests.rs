@@ -1,6 +1,6 @@
 use super::*;
 use crate::api::store::StoreBuilder;
-use crate::tiers::volumes::disks_of;
+use crate::tiers::disks_of;
 use crate::work::task_host::Host;
 use crate::{Options, RepairOptions, Store, repair_volumes};
 use situ_base::Env;

@@ -180,7 +180,7 @@ impl Opening<'_> {
         let disks = disks.as_ref().map_err(ToString::to_string);
         let had_disks_file = self.facts.known != Known::Nothing;
         disks
-            .and_then(|disks| witness::manifest_knows(disks, self.env, had_disks_file))
+            .and_then(|disks| witness::manifest_knows(disks, self.given, self.env, had_disks_file))
             .map_err(|why| refusals::unproven(self.at(), &self.at_home(), damage, &why))
     }
 

@@ -7,18 +7,12 @@ use super::volumes::{Access, FastDisk};
 use crate::Result;
 use situ_base::Env;
 use situ_disks::members::{Fast, Home, Member};
-use situ_disks::path_text::{line_of, path_of};
-use situ_storage::{DirectoryVolume, FileName, Volume};
+use situ_disks::path_text::path_of;
+use situ_storage::{FileName, Volume};
 use std::fs;
 
-/// Removes everything from the fast disk of a store that is being destroyed.
-pub(crate) fn clear_fast_disk(home: &DirectoryVolume) -> Result<()> {
-    let place = fs::canonicalize(home.directory()).ok().as_deref().map(line_of);
-    clear_fast_disk_of(home, place.as_deref())
-}
-
-/// As [`clear_fast_disk`], of a home that is in `place`.
-pub(crate) fn clear_fast_disk_of(home: &dyn Volume, place: Option<&str>) -> Result<()> {
+/// Removes everything from the fast disk of a store that is being destroyed, and whose home is in `place`.
+pub(crate) fn clear_fast_disk(home: &dyn Volume, place: Option<&str>) -> Result<()> {
     let Some(known) = Home::read(home)? else { return Ok(()) };
     let Some(FastDisk { volume: fast, at, .. }) = own_fast_disk(home, &known)? else { return Ok(()) };
     copies::refuse(place, &known, &at)?;

@@ -83,20 +83,21 @@ fn may_be_made(path: &Path, create: bool) -> Result<()> {
 /// Returns the volumes of the store in a directory. Without a fast disk by name, the one that the store remembers is
 /// taken, if there is anything where it was last.
 pub(crate) fn given(
-    directory: DirectoryVolume,
+    volume: &Arc<dyn Volume>,
+    directory: &Path,
     fast: Option<&Path>,
     env: &Env,
     create: bool,
     access: Access,
 ) -> Result<Given> {
-    let home = fs::canonicalize(directory.directory()).ok();
+    let home = fs::canonicalize(directory).ok();
     if let (Some(home), Some(path)) = (&home, fast)
         && fs::canonicalize(path).is_ok_and(|path| path == *home)
     {
         let text = format!("{} is the home of the store; its fast disk has to be another place", path.display());
         return Err(Error::Disks(text));
     }
-    with_fast_disk(Arc::new(directory), home.as_deref().map(line_of), fast, env, create, access)
+    with_fast_disk(Arc::clone(volume), home.as_deref().map(line_of), fast, env, create, access)
 }
 
 /// As [`given`], of a store whose home is no directory here. Its place is the location that the volume reports.

@@ -1,16 +1,13 @@
 //! The volume that a store lies on, once its disks are found and locked.
 
+use super::missing;
+use super::volumes::Given;
 use crate::Result;
-use crate::base::options::Options;
-use crate::places::{Plain, Volumes};
-use crate::tiers::placement::TierRules;
-use crate::tiers::volumes::TwoDisks;
-use crate::versions::version::TableSource;
-use situ_base::Env;
+use crate::base::places::{Found, HOME, NeededFiles, PlacedStore, Places, Plain, Reserved, Volumes};
+use crate::tiers::placement::{Placement, TierRules};
 use situ_disks::members::{Home, Member, add};
-use situ_disks::{Disks, FAST, Locks};
-use situ_storage::{Corruption, Volume};
-use situ_table::BlockCache;
+use situ_disks::{Disks, FAST, Locks, Role};
+use situ_storage::{Corruption, FileMeta, FileName, Result as StorageResult, Space, Volume, Writer};
 use std::sync::Arc;
 
 /// The volume that a store lies on.
@@ -48,17 +45,6 @@ impl Joined {
             gives_up_log: false,
             damages: Vec::new(),
         }
-    }
-
-    /// Returns the source of tables.
-    pub(crate) fn source(&self, options: &Options, env: &Env) -> Arc<TableSource> {
-        let rules =
-            TierRules { bytes_per_s: options.fast_disk_bytes_per_s, pinned_level: options.ablation.pinned_level };
-        let volumes = match &self.disks {
-            Some(disks) => Arc::new(TwoDisks::new(disks, rules)) as Arc<dyn Volumes>,
-            None => Plain::on(&self.volume),
-        };
-        Arc::new(TableSource::new(&volumes, BlockCache::new(options.cache_bytes), env, options.open_tables_max))
     }
 
     /// Notes that there is no fast disk any more, when the manifest needs none.
@@ -102,4 +88,104 @@ fn give(disks: &Disks, member: Member, at: &str, place: Option<String>) -> Resul
     }
     disks.set_home(add(&disks.capacity().volume, &fast.volume, member, at, place)?);
     Ok(())
+}
+
+/// The volumes of a store, as the store uses them: the capacity disk, and perhaps a fast disk.
+pub(crate) struct TierVolumes {
+    joined: Joined,
+    given: Given,
+    rules: TierRules,
+}
+
+impl Joined {
+    /// Returns the volumes for a store that opens.
+    pub(crate) fn into_found(mut self, given: Given, rules: TierRules) -> Found {
+        let given_up = "the fast disk is given up: what was on it and nowhere else is lost";
+        Found {
+            locks: std::mem::take(&mut self.locks),
+            damages: std::mem::take(&mut self.damages),
+            notes: self.given_up.iter().map(|_| given_up.to_owned()).collect(),
+            gives_up_log: self.gives_up_log,
+            volumes: Arc::new(TierVolumes { joined: self, given, rules }),
+        }
+    }
+}
+
+impl TierVolumes {
+    /// Returns the volumes on these disks, to look at files through them.
+    pub(super) fn to_look_at(disks: &Arc<Disks>, given: &Given) -> Arc<dyn Volumes> {
+        let volume = Arc::clone(disks) as Arc<dyn Volume>;
+        let joined = Joined { disks: Some(Arc::clone(disks)), ..Joined::alone(&volume, Locks::default()) };
+        Arc::new(TierVolumes { joined, given: given.clone(), rules: TierRules::default() })
+    }
+
+    /// Returns the disks, if there are two.
+    pub(crate) fn disks(&self) -> Option<&Arc<Disks>> {
+        self.joined.disks.as_ref()
+    }
+}
+
+/// A store with one disk answers as [`Plain`] does: its volume is the disk itself.
+impl Volumes for TierVolumes {
+    fn volume(&self) -> &Arc<dyn Volume> {
+        &self.joined.volume
+    }
+
+    fn are_several(&self) -> bool {
+        self.disks().is_some()
+    }
+
+    fn numbers(&self) -> Vec<u32> {
+        let fast = self.disks().and_then(|disks| disks.with_role(Role::Fast)).map(|disk| disk.number());
+        std::iter::once(HOME).chain(fast).collect()
+    }
+
+    fn numbered(&self, number: u32) -> Option<&dyn Volume> {
+        let Some(disks) = self.disks() else { return (number == HOME).then_some(&*self.joined.volume) };
+        let disk = disks.numbered(number).ok().filter(|disk| !disk.is_left())?;
+        Some(&disk.volume)
+    }
+
+    fn volume_of(&self, file: FileName) -> u32 {
+        self.disks().map_or(HOME, |disks| disks.disk_of(file))
+    }
+
+    fn begin_table(&self, volume: u32, number: u64, bytes_max: u64) -> StorageResult<Option<Box<dyn Writer>>> {
+        match self.disks() {
+            Some(disks) => disks.create_table(volume, number, bytes_max),
+            None => self.joined.volume.create(FileName::Table(number), bytes_max).map(Some),
+        }
+    }
+
+    fn reserve_table(&self, volume: u32, number: u64) -> Option<Reserved> {
+        Some(Box::new(self.disks()?.reserve_table(volume, number)?))
+    }
+
+    fn adopt_table(&self, volume: u32, number: u64) {
+        self.disks().into_iter().for_each(|disks| disks.adopt(volume, number));
+    }
+
+    fn log_area(&self) -> Option<Space> {
+        self.disks()?.log_room()
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.joined.settle()
+    }
+
+    fn give_up(&self) -> Result<()> {
+        self.joined.give_up()
+    }
+
+    fn explain_missing(&self, needed: &NeededFiles, files: &[FileMeta]) -> Result<()> {
+        if self.disks().is_some() { Ok(()) } else { missing::refuse_unnamed(&self.given, needed, files) }
+    }
+
+    fn places(&self, store: Arc<dyn PlacedStore>) -> Arc<dyn Places> {
+        let placement = self.disks().and_then(|disks| Placement::new(Arc::clone(&store), disks, self.rules));
+        match placement {
+            Some(placement) => Arc::new(placement),
+            None => Plain::on(&self.joined.volume).places(store),
+        }
+    }
 }

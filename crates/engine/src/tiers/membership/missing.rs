@@ -14,20 +14,16 @@
 //! only. A store may have no table on the fast disk, and a log that began at home and goes on there. Opening then finds
 //! a log that ends too early, and says so as of a store with one disk.
 
-use super::joined::Joined;
 use super::refusals::last_seen;
 use super::volumes::Given;
-use crate::opening::open::{StoreState, needed_logs};
-use crate::versions::manifest;
-use crate::versions::version::TableSource;
+use crate::base::places::NeededFiles;
+use crate::opening::known::{KnownStore, manifest_has_copy, tables_of_youngest_manifest};
 use crate::{Error, Result};
 use situ_base::Env;
 use situ_disks::FAST;
 use situ_disks::members::{Fast, Home};
 use situ_storage::{Corruption, FileMeta, FileName, Volume};
-use situ_table::BlockCache;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 /// Returns the error of a store that does not open without its fast disk.
 pub(super) fn named(given: &Given, env: &Env, home: &Home) -> Error {
@@ -44,23 +40,16 @@ pub(super) fn named(given: &Given, env: &Env, home: &Home) -> Error {
     ))
 }
 
-/// Returns the state in the manifest in force at home; `None` if there is none.
-fn in_force(given: &Given, env: &Env) -> Result<Option<StoreState>> {
-    let volume = &given.capacity;
-    let Some(number) = manifest::current(&**volume)? else { return Ok(None) };
-    let source = Arc::new(TableSource::plain(Arc::clone(volume), BlockCache::new(0), env, 16));
-    StoreState::replay(manifest::read_damaged(&**volume, number)?.edits, &source).map_err(Error::Invalid).map(Some)
-}
-
 /// Describes the files that the manifest has on the fast disk, in a sentence or two.
 fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
-    let Some(state) = in_force(given, env)? else { return Ok("The fast disk holds only an empty log.".to_owned()) };
+    let Some(known) = KnownStore::in_force(&given.capacity, env)? else {
+        return Ok("The fast disk holds only an empty log.".to_owned());
+    };
+    let needed = known.needed(&given.capacity.list()?);
     let mut levels: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
-    for (level, file) in state.keyspaces.values().flat_map(|k| k.version.files()) {
-        if file.meta.volume == FAST {
-            let (tables, bytes) = levels.entry(level).or_default();
-            (*tables, *bytes) = (*tables + 1, *bytes + file.meta.bytes);
-        }
+    for table in needed.tables.iter().filter(|table| table.volume == FAST) {
+        let (tables, bytes) = levels.entry(table.level).or_default();
+        (*tables, *bytes) = (*tables + 1, *bytes + table.bytes);
     }
     let tables: Vec<String> = levels
         .iter()
@@ -69,10 +58,8 @@ fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
             format!("{tables} table{plural} of level {level} ({bytes} bytes)")
         })
         .collect();
-    let first = state.keyspaces.values().map(|k| k.log_number).min().filter(|number| *number > 0);
-    let logs = needed_logs(&state, given.capacity.list()?.iter().map(|file| file.name));
-    let log = match first {
-        Some(first) if !logs.contains(&first) => "the log (the writes that are not in a table yet)",
+    let log = match needed.first_log {
+        Some(first) if !needed.logs.contains(&first) => "the log (the writes that are not in a table yet)",
         _ => "no log file that the store needs",
     };
     let tables = if tables.is_empty() { "no tables".to_owned() } else { tables.join(", ") };
@@ -94,17 +81,12 @@ fn no_such_file(place: &str, name: FileName, expected: &str) -> Corruption {
     Corruption { file, offset: 0, what: "file".to_owned(), expected: expected.to_owned(), found }
 }
 
-/// Returns true if the store needs a file that is not at home.
-pub(super) fn home_lacks_a_file(home: &dyn Volume, state: &StoreState) -> situ_storage::Result<bool> {
-    Ok(!state.missing_files(&home.list()?).is_empty())
-}
-
 /// # Errors
 /// As [`refuse_unnamed`]. The readable parts of damaged manifests count.
 pub(super) fn look_for_unnamed(given: &Given, env: &Env) -> Result<()> {
     let files = given.capacity.list()?;
-    match in_force(given, env) {
-        Ok(Some(state)) => refuse_unnamed(given, &state, &files),
+    match KnownStore::in_force(&given.capacity, env) {
+        Ok(Some(known)) => refuse_unnamed(given, &known.needed(&files), &files),
         Ok(None) | Err(_) if Home::read(&*given.capacity)?.is_none() => {
             match remembered_on_fast(&*given.capacity, &files) {
                 Some(name) => Err(refusal(given, Lost::Table(name), None)),
@@ -117,24 +99,9 @@ pub(super) fn look_for_unnamed(given: &Given, env: &Env) -> Result<()> {
 
 /// Returns a table that is not at home, and that the youngest readable manifest has on a fast disk.
 fn remembered_on_fast(home: &dyn Volume, files: &[FileMeta]) -> Option<FileName> {
-    let mut on_fast = BTreeSet::new();
-    for edit in manifest::readable_of_youngest(home, files) {
-        for (_, removed) in &edit.removed {
-            on_fast.remove(&removed.number);
-        }
-        let added = edit.added.iter().map(|(_, added)| &added.meta).filter(|meta| meta.volume == FAST);
-        on_fast.extend(added.map(|meta| meta.number));
-    }
+    let on_fast = tables_of_youngest_manifest(home, files).into_iter().filter(|(_, volume)| *volume == FAST);
     let is_at_home = |number: &u64| files.iter().any(|file| file.name == FileName::Table(*number));
-    on_fast.into_iter().find(|number| !is_at_home(number)).map(FileName::Table)
-}
-
-impl Joined {
-    /// # Errors
-    /// As [`refuse_unnamed`], of a store that has one disk as far as it was found.
-    pub(crate) fn refuse_unnamed(&self, given: &Given, state: &StoreState, files: &[FileMeta]) -> Result<()> {
-        if self.disks.is_none() { refuse_unnamed(given, state, files) } else { Ok(()) }
-    }
+    on_fast.map(|(number, _)| number).find(|number| !is_at_home(number)).map(FileName::Table)
 }
 
 /// The missing file that shows that a store has a fast disk, or may have one.
@@ -146,22 +113,21 @@ enum Lost {
 /// Refuses an opening without a fast disk that the store needs. `files` are all that the home has.
 ///
 /// # Errors
-/// The home has no DISKS, or one that knows no fast disk, and not all that `state` needs. The missing file is, or may
-/// be, on a fast disk.
-fn refuse_unnamed(given: &Given, state: &StoreState, files: &[FileMeta]) -> Result<()> {
+/// The home has no DISKS, or one that knows no fast disk, and a needed file is missing. That file is, or may be, on a
+/// fast disk.
+pub(super) fn refuse_unnamed(given: &Given, needed: &NeededFiles, files: &[FileMeta]) -> Result<()> {
     let known = Home::read(&*given.capacity)?;
     if known.as_ref().is_some_and(|home| home.fast != Fast::None) {
         return Ok(());
     }
-    let missing = state.missing_files(files);
     let gone = |is: fn(&FileName) -> bool| {
-        missing.iter().find(|missing| missing.on_fast_disk && missing.is_gone() && is(&missing.name))
+        needed.missing.iter().find(|missing| missing.may_be_elsewhere && missing.is_gone && is(&missing.name))
     };
     let lost = if let Some(table) = gone(|name| matches!(name, FileName::Table(_))) {
         Lost::Table(table.name)
     } else if let Some(log) =
         gone(|name| matches!(name, FileName::Log(_))).filter(|_| given.place.is_some() && known.is_none())
-        && may_have_fast_disk(&*given.capacity, state, files)?
+        && may_have_fast_disk(&*given.capacity, needed, files)?
     {
         Lost::Log(log.name)
     } else {
@@ -172,10 +138,11 @@ fn refuse_unnamed(given: &Given, state: &StoreState, files: &[FileMeta]) -> Resu
 
 /// Returns true if the manifest leaves it open that the store has a fast disk. A manifest with a copy comes from a
 /// program that would have noted the disk in it.
-fn may_have_fast_disk(home: &dyn Volume, state: &StoreState, files: &[FileMeta]) -> Result<bool> {
-    let Some(number) = manifest::current(home)? else { return Ok(true) };
-    let notes_disks = files.iter().any(|file| file.name == FileName::ManifestCopy(number));
-    Ok(state.fast_disk || !notes_disks)
+fn may_have_fast_disk(home: &dyn Volume, needed: &NeededFiles, files: &[FileMeta]) -> Result<bool> {
+    Ok(match manifest_has_copy(home, files)? {
+        Some(has_copy) => needed.notes_further_volumes || !has_copy,
+        None => true,
+    })
 }
 
 fn refusal(given: &Given, lost: Lost, known: Option<&Home>) -> Error {

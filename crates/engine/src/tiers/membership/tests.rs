@@ -4,6 +4,10 @@ use crate::api::store::StoreBuilder;
 use crate::{Options, Store};
 use situ_disks::members::{Fast, Home};
 
+fn opened(home: &Path) -> Arc<dyn Volume> {
+    Arc::new(DirectoryVolume::open(home).unwrap())
+}
+
 /// A writer that opened a store by its directory had found the fast disk in DISKS. Then it waited for the lock until
 /// another process had drained that disk. It took the disk for one that was to be added.
 #[test]
@@ -12,7 +16,7 @@ fn a_disk_that_was_drained_meanwhile_is_not_taken_again() {
     let (home, fast) = (root.path().join("home"), root.path().join("fast"));
     StoreBuilder::new(Options::default()).fast_disk(&fast).open(&home).unwrap().close().unwrap();
     let env = Env::system();
-    let found = given(DirectoryVolume::open(&home).unwrap(), None, &env, false, Access::Write).unwrap();
+    let found = given(&opened(&home), &home, None, &env, false, Access::Write).unwrap();
     assert!(found.fast.is_some(), "DISKS names it");
     let store = Store::open(&home).unwrap();
     store.drain_fast_disk().unwrap();
@@ -29,7 +33,7 @@ fn a_disk_that_was_drained_meanwhile_is_not_taken_again() {
     join(&asked, &env, Access::Write).unwrap().settle().unwrap();
     assert!(matches!(says(), Fast::Used(_)));
     // And what DISKS names as before is taken without being asked for.
-    let found = given(DirectoryVolume::open(&home).unwrap(), None, &env, false, Access::Write).unwrap();
+    let found = given(&opened(&home), &home, None, &env, false, Access::Write).unwrap();
     assert!(join(&found, &env, Access::Write).unwrap().disks.is_some());
 }
 
@@ -44,7 +48,7 @@ fn a_store_with_one_disk_has_no_set_of_disks_and_its_volume_is_the_disk_itself()
     store.put(b"key", b"value").unwrap();
     store.flush().unwrap();
     let core = store.core();
-    assert!(!core.versions.source.are_several && core.versions.source.volumes.numbers() == [crate::places::HOME]);
+    assert!(!core.versions.source.are_several && core.versions.source.volumes.numbers() == [crate::base::places::HOME]);
     store.close().unwrap();
     // The same of what opening makes, down to the allocation.
     let capacity: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(root.path()).unwrap());

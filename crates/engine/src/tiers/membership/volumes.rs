@@ -1,8 +1,7 @@
 //! The volumes that a caller names, and their purpose.
 
-use crate::Result;
 use situ_disks::members::{Fast, Home, Id};
-use situ_storage::{FileName, Volume};
+use situ_storage::Volume;
 use std::sync::Arc;
 
 /// The volumes that a caller names.
@@ -52,11 +51,6 @@ impl Given {
 
     pub(crate) fn volumes(capacity: Arc<dyn Volume>, fast: Option<FastDisk>) -> Given {
         Given { capacity, fast, place: None }
-    }
-
-    /// Returns true if there is no file of a store at home, except perhaps a lock that was left.
-    pub(crate) fn is_empty(&self) -> Result<bool> {
-        Ok(self.capacity.list()?.iter().all(|file| file.name == FileName::Lock))
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 use std::fmt::Write;
 use std::path::Path;
 
-pub(in crate::opening::membership) const KNOWN: [Known; 6] =
+pub(in crate::tiers::membership) const KNOWN: [Known; 6] =
     [Known::Nothing, Known::Damaged, Known::Unreadable, Known::NoFastDisk, Known::Adding, Known::Used];
 
 /// What MEMBER can say beside DISKS.
@@ -45,7 +45,7 @@ fn accesses() -> impl Iterator<Item = Access> {
 }
 
 /// All that there can be.
-pub(in crate::opening::membership) fn combinations() -> Vec<(Access, Known, Offer)> {
+pub(in crate::tiers::membership) fn combinations() -> Vec<(Access, Known, Offer)> {
     let of = |access, known| offers(known, access).into_iter().map(move |offer| (access, known, offer));
     accesses().flat_map(|access| KNOWN.into_iter().flat_map(move |known| of(access, known))).collect()
 }

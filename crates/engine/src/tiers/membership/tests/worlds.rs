@@ -2,12 +2,12 @@
 //! case says.
 
 use crate::Error;
-use crate::opening::membership::classify::tests::combinations;
-use crate::opening::membership::classify::{Case, Known, Offer, Says, classify, classify_unmarked};
-use crate::opening::membership::facts::Facts;
-use crate::opening::membership::join;
-use crate::opening::membership::joined::{Joined, Pending};
-use crate::opening::membership::volumes::{Access, FastDisk, Given};
+use crate::tiers::membership::classify::tests::combinations;
+use crate::tiers::membership::classify::{Case, Known, Offer, Says, classify, classify_unmarked};
+use crate::tiers::membership::facts::Facts;
+use crate::tiers::membership::join;
+use crate::tiers::membership::joined::{Joined, Pending};
+use crate::tiers::membership::volumes::{Access, FastDisk, Given};
 use situ_base::Env;
 use situ_disks::members::{Fast, Home, Id, Member};
 use situ_storage::{DirectoryVolume, FileName, Volume};

@@ -1,7 +1,7 @@
 //! The seam between a store and the volumes that it lies on.
 //!
-//! 1. [`Volumes`] are the volumes of a store, found and locked. The store reads and writes all of its files through
-//!    them as if they were one volume. Volume [`HOME`] has the manifest, and every file that lies nowhere else.
+//! 1. An opening has [`MakePlaces`] find the volumes. [`Volumes`] are the volumes of a store, found and locked. The
+//!    store reads and writes all of its files through them as if they were one volume. Volume [`HOME`] has the manifest, and every file that lies nowhere else.
 //! 2. The volumes of a store that opens get a [`PlacedStore`], the store as they see it, and give [`Places`].
 //! 3. The store asks its places where a new table goes, and tells them which volume has refused one.
 //! 4. The flusher gives the places a [tick](Places::tick) when they want one. A compaction thread without other work
@@ -15,8 +15,13 @@ use crate::base::listener::StoreEvent;
 use crate::{Error, Result};
 pub use plain::Plain;
 use situ_base::{Env, Event};
-use situ_storage::{Error as StorageError, FileName, Result as StorageResult, Space, Volume, Writer};
+use situ_disks::Locks;
+use situ_storage::{
+    Corruption, DirectoryVolume, Error as StorageError, FileMeta, FileName, Result as StorageResult, Space, Volume,
+    Writer,
+};
 use std::any::Any;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +31,144 @@ pub const HOME: u32 = 0;
 /// A claim on the place of a table that another creator makes, such as a unit in another process. The volume counts as
 /// used until the claim is dropped.
 pub type Reserved = Box<dyn Any + Send + Sync>;
+
+/// The home of a store, as the caller named it.
+#[derive(Clone)]
+pub struct HomeVolume {
+    /// The volume.
+    pub volume: Arc<dyn Volume>,
+    /// How the caller named it.
+    pub named: HomeName,
+}
+
+/// How a caller names the home of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HomeName {
+    /// By the path of its directory.
+    Directory(PathBuf),
+    /// By its location, such as a node's.
+    Location,
+    /// As a volume that the caller has opened. The caller names all volumes of the store.
+    Volume,
+}
+
+impl HomeVolume {
+    /// Returns the home in a directory.
+    pub fn directory(directory: DirectoryVolume) -> HomeVolume {
+        let named = HomeName::Directory(directory.directory().to_owned());
+        HomeVolume { volume: Arc::new(directory), named }
+    }
+
+    /// Returns a home elsewhere, such as on a node.
+    pub fn elsewhere(volume: &Arc<dyn Volume>) -> HomeVolume {
+        HomeVolume { volume: Arc::clone(volume), named: HomeName::Location }
+    }
+
+    /// Returns the home in a volume that the caller has opened.
+    pub fn given(volume: Arc<dyn Volume>) -> HomeVolume {
+        HomeVolume { volume, named: HomeName::Volume }
+    }
+
+    /// Returns true if there is no file of a store at home, except perhaps a lock that was left.
+    ///
+    /// # Errors
+    /// The volume's.
+    pub fn is_empty(&self) -> Result<bool> {
+        Ok(self.volume.list()?.iter().all(|file| file.name == FileName::Lock))
+    }
+}
+
+/// The purpose for which the volumes of a store are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// To read. Nothing is locked or written.
+    Read,
+    /// To write.
+    Write {
+        /// True if the store may be new.
+        create: bool,
+    },
+    /// To repair.
+    Repair,
+    /// To say what a repair would do. Nothing is locked or written.
+    Survey,
+}
+
+/// The volumes of a store, found.
+pub struct Found {
+    /// The volumes.
+    pub volumes: Arc<dyn Volumes>,
+    /// Their locks, if the purpose writes.
+    pub locks: Locks,
+    /// Damage of files that name the volumes, whose contents came from elsewhere.
+    pub damages: Vec<Corruption>,
+    /// Notes for the report of a repair.
+    pub notes: Vec<String>,
+    /// True if the log may have gone on in files that are given up.
+    pub gives_up_log: bool,
+}
+
+/// Finds the volumes of a store that opens.
+pub trait MakePlaces: Any + Send + Sync {
+    /// Returns the name by which the store's options show the places.
+    fn name(&self) -> String;
+
+    /// Finds the volumes of the store in `home`, and locks them if the purpose writes, `home` first. Writes nothing but
+    /// locks.
+    ///
+    /// # Errors
+    /// A volume is missing, is another store's, or is locked. The text names the cure.
+    fn find(&self, home: &HomeVolume, env: &Env, purpose: Purpose) -> Result<Found>;
+
+    /// Locks the home of a store that is destroyed, and removes the store's files from all other volumes.
+    ///
+    /// # Errors
+    /// A volume is missing or locked, or a file cannot be removed.
+    fn clear(&self, home: &HomeVolume) -> Result<Locks>;
+}
+
+/// A table that the manifest needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NeededTable {
+    /// Its level.
+    pub level: usize,
+    /// Its number.
+    pub number: u64,
+    /// The number of its volume.
+    pub volume: u32,
+    /// Its length.
+    pub bytes: u64,
+}
+
+/// A file that the manifest needs, and that is missing or has another length.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingFile {
+    /// Its name.
+    pub name: FileName,
+    /// True if no part of it is there.
+    pub is_gone: bool,
+    /// The expected state, in words.
+    pub expected: String,
+    /// The state that was found.
+    pub found: String,
+    /// True if the file was on a volume other than [`HOME`], or, for a log file, may have been.
+    pub may_be_elsewhere: bool,
+}
+
+/// The files that a manifest needs, compared with those that are there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NeededFiles {
+    /// All tables.
+    pub tables: Vec<NeededTable>,
+    /// The files that are missing.
+    pub missing: Vec<MissingFile>,
+    /// The number of the first log file that is needed; `None` if none is.
+    pub first_log: Option<u64>,
+    /// The numbers of the log files there that may hold a write which is in no table.
+    pub logs: Vec<u64>,
+    /// True if the manifest notes that the store has further volumes, or had some.
+    pub notes_further_volumes: bool,
+}
 
 /// The volumes of a store.
 ///
@@ -79,6 +222,32 @@ pub trait Volumes: Any + Send + Sync {
     /// Returns the area that the log has to itself on a further volume, if that takes new files.
     fn log_area(&self) -> Option<Space> {
         None
+    }
+
+    /// Makes the volumes know of each other, durably. Called when the store is known to open, and before anything is put
+    /// on a volume other than [`HOME`].
+    ///
+    /// # Errors
+    /// A volume's.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Notes that volumes are given up which a repair goes on without. Called when the manifest needs no file there.
+    ///
+    /// # Errors
+    /// A volume's.
+    fn give_up(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Explains missing files by a volume that was not found. `files` are all files of the store.
+    ///
+    /// # Errors
+    /// Such a volume is the cause, or may be. The text names the cure.
+    fn explain_missing(&self, needed: &NeededFiles, files: &[FileMeta]) -> Result<()> {
+        let _ = (needed, files);
+        Ok(())
     }
 
     /// Returns the places for a store that begins to run.

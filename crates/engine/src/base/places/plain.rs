@@ -1,6 +1,6 @@
 //! The places of a store on one volume.
 
-use crate::places::{PlacedStore, Places, Volumes};
+use crate::base::places::{PlacedStore, Places, Volumes};
 use situ_storage::Volume;
 use std::sync::Arc;
 
