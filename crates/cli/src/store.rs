@@ -12,8 +12,8 @@ use situ::base::{Env, StoreClock};
 use situ::offload::{Offload, Unit};
 use situ::storage::{DirectoryVolume, FileName, Volume};
 use situ::{
-    Durability, Error, Keyspace, Options, RepairOptions, RepairReport, Store, StoreBuilder, VerifyProgress,
-    VerifyReport,
+    Durability, Error, Keyspace, Options, RepairOptions, RepairReport, Store, StoreBuilder, TieredBuilder,
+    VerifyProgress, VerifyReport,
 };
 use situ_node::message::VolumePlace;
 use situ_node::{NodeAddress, NodeClient, NodeOptions, NodeUnit, NodeVolume, Secret, TlsRoots};
@@ -210,6 +210,7 @@ impl Home {
     /// # Errors
     /// As [`StoreBuilder::open`].
     pub(crate) fn open_with_nodes(&self, builder: StoreBuilder, offload: Offload) -> situ::Result<OpenedHome> {
+        let builder = builder.with_tiers();
         match self.address() {
             Some(address) => self.open_on_node(address, builder, offload),
             None => self.open_helped(builder, offload),
@@ -222,8 +223,8 @@ impl Home {
     /// A file cannot be removed, or the node does not answer.
     pub(crate) fn destroy(&self) -> situ::Result<()> {
         match self.on_node()? {
-            Some(volume) => Store::destroy_home(&volume),
-            None => Store::destroy(&self.path),
+            Some(volume) => situ::destroy_home(&volume),
+            None => situ::destroy(&self.path),
         }
     }
 
@@ -232,7 +233,7 @@ impl Home {
     /// # Errors
     /// As [`Store::open_read_only`].
     pub(crate) fn open_read_only(&self) -> situ::Result<Store> {
-        let builder = StoreBuilder::new(Options::default()).read_only();
+        let builder = StoreBuilder::new(Options::default()).with_tiers().read_only();
         match self.on_node()? {
             Some(volume) => builder.open_home(&volume),
             None => builder.open(&self.path),

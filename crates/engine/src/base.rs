@@ -7,7 +7,7 @@ pub(crate) mod health;
 pub(crate) mod listener;
 pub(crate) mod lock_wait;
 pub(crate) mod options;
-pub mod places;
+pub(crate) mod places;
 pub(crate) mod range;
 pub(crate) mod read_tail;
 pub(crate) mod stats;

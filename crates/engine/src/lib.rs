@@ -28,12 +28,18 @@ pub mod fuzzing;
 pub mod memtable;
 mod opening;
 mod pipeline;
-pub use base::places;
 mod read;
 mod rows;
-mod tiers;
 mod versions;
 mod work;
+
+/// The seam between a store and the volumes that it lies on.
+///
+/// A store on one volume needs none of it. `situ-tiers` implements it for a store on two disks.
+pub mod places {
+    pub use crate::base::places::*;
+    pub use crate::opening::known::{KnownStore, manifest_has_copy, tables_of_youngest_manifest};
+}
 
 pub use api::async_read::{AtOnce, DiskRead, ScanEntry, ScanOptions, ScanPage};
 pub use api::disk_use::DiskUse;
@@ -60,12 +66,11 @@ pub use base::stats::{DebtProperties, LatencySummary, Statistics};
 pub use base::value::{Key, Value};
 pub use check::repair::{
     LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_home,
-    repair_volumes,
+    repair_store,
 };
 pub use check::verify::{
-    DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_home, verify_volumes,
+    DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_home, verify_store,
 };
-pub use opening::known::{KnownStore, manifest_has_copy, tables_of_youngest_manifest};
 pub use pipeline::future::{ReadyFuture, WriteFuture};
 pub use pipeline::space::{SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage};
 pub use read::cursor::Cursor;
@@ -75,11 +80,6 @@ pub use rows::locks::LockMode;
 /// Compactions: tasks, their runs, and the seam to [compactors](compaction::Compactor).
 pub use situ_compaction as compaction;
 pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
-pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, DeadBefore, Lifetime, SequenceNumber};
 pub use situ_values::{Trim, Victims};
-pub use tiers::Tiers;
-pub use tiers::membership::{files_of, files_of_home};
-pub use tiers::placement::PlacementProperties;
-pub use tiers::rules::PlacementRule;
 pub use versions::snapshot::Snapshot;

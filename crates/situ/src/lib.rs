@@ -47,11 +47,18 @@
 //! * [`Transaction`]: reads and writes that take effect together, while other threads read and write;
 //!   `docs/guide/transactions.md` says which kind to choose.
 //! * [`Keyspace`]: the operations on one ordered map, blocking and asynchronous.
+//! * [`TieredBuilder`] and [`TieredStore`]: a fast disk for a store; [`tiers`] has the rest.
 //! * [`Error`]: what can go wrong.
 //! * [`base`], [`device`] and [`storage`]: the seams for other clocks, threads, devices and volumes.
 #![forbid(unsafe_code)]
 
 pub use situ_engine::*;
+// These know the fast disk of a store. They stand in front of the engine's, which know one volume.
+pub use situ_tiers::{
+    PlacementDecision, PlacementProperties, PlacementRule, TieredBuilder, TieredRepair, TieredStore, destroy,
+    destroy_home, files_of, files_of_home, repair_directory, repair_home, repair_volumes, verify_directory,
+    verify_home, verify_volumes,
+};
 
 /// The examples of the guide are compiled and run.
 #[cfg(doctest)]
@@ -100,3 +107,5 @@ pub use situ_hash as hash;
 pub use situ_offload as offload;
 /// Volumes: where a store's files lie.
 pub use situ_storage as storage;
+/// A fast disk for the log and the upper levels of a store.
+pub use situ_tiers as tiers;

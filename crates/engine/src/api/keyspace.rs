@@ -2,7 +2,6 @@
 
 use crate::base::batch::{Target, WriteBatch};
 use crate::base::options::{Durability, SizeOptions};
-use crate::base::places::HOME;
 use crate::base::stats::sampled;
 use crate::base::store_id::StoreId;
 use crate::base::sync::lock;
@@ -522,7 +521,7 @@ impl Keyspace {
                     begin: meta.span.begin.clone(),
                     end: meta.span.end.clone(),
                     is_open: file.is_open(),
-                    on_fast_disk: meta.volume != HOME,
+                    volume: meta.volume,
                 }
             })
             .collect()
@@ -637,6 +636,6 @@ pub struct TableProperties {
     pub end: Vec<u8>,
     /// True if the table has been read from since the store was opened.
     pub is_open: bool,
-    /// True if the table lies on the store's fast disk.
-    pub on_fast_disk: bool,
+    /// The number of the volume where the table lies; [`HOME`](crate::places::HOME) in a store on one volume.
+    pub volume: u32,
 }

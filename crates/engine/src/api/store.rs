@@ -9,7 +9,7 @@ use crate::base::batch::WriteBatch;
 use crate::base::damage::Damage;
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Durability, KeyspaceOptions, Options};
-use crate::base::places::{HomeVolume, MakePlaces};
+use crate::base::places::{HomeName, HomeVolume, MakePlaces, Places, Plain, Volumes};
 use crate::base::stats::{DebtProperties, Statistics};
 use crate::base::sync::lock;
 use crate::core::Core;
@@ -20,8 +20,6 @@ use crate::pipeline::future::{ReadyFuture, WriteFuture};
 use crate::pipeline::seal::Level0;
 use crate::pipeline::space::SpaceProperties;
 use crate::pipeline::write::write;
-use crate::tiers::Tiers;
-use crate::tiers::placement::{Placement, PlacementProperties};
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::snapshot::Snapshot;
@@ -32,9 +30,8 @@ use situ_base::Env;
 use situ_compaction::MakeCompactor;
 use situ_storage::{DirectoryVolume, FileName, Space, Volume};
 use situ_values::ValueLog;
-use std::any::Any;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -87,24 +84,13 @@ impl StoreBuilder {
     /// The writer erases values of the value log that are dead for its own readers. A read that needs such a value
     /// answers [`Error::Changed`]: open the store again.
     ///
-    /// A fast disk without a file system keeps nothing for readers. The writer reuses the pages of a table there soon
+    /// A disk without a file system keeps nothing for readers. The writer reuses the pages of a table there soon
     /// after it has deleted the table. A read that needs these pages finds no such table, and never gets their present
     /// contents. Its error names the cure: open the store again.
     #[must_use]
     pub fn read_only(mut self) -> StoreBuilder {
         self.read_only = true;
         self
-    }
-
-    /// Sets a fast disk for the log and the upper levels. The path names a directory of a file system on the disk.
-    /// Without a file system, it names a device or a preallocated file that `situ disk format` has prepared. The store
-    /// makes the directory if its parent exists. A new store is made with the disk. An existing store that has no fast
-    /// disk adds the disk, if nothing is there yet. From then on the store remembers the disk, does not open without
-    /// it, and finds it by itself where it was last. Name the disk again if it has moved.
-    #[must_use]
-    pub fn fast_disk(self, path: impl Into<PathBuf>) -> StoreBuilder {
-        let tiers = Tiers::of(&self.options.places).fast_disk(path);
-        self.places(tiers)
     }
 
     /// Sets what finds the store's volumes and decides where its files go.
@@ -125,7 +111,7 @@ impl StoreBuilder {
     ///
     /// # Errors
     /// The directory cannot be used; another process has the store open; there is (or is not) a store; the store is
-    /// damaged; its fast disk is missing or another's. The text names the cure.
+    /// damaged; one of its volumes is missing or another's. The text names the cure.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Store> {
         let create = self.options.create_if_missing && !self.read_only;
         let directory = directory.as_ref();
@@ -133,8 +119,7 @@ impl StoreBuilder {
         self.open_given(&HomeVolume::directory(volume))
     }
 
-    /// Opens the store whose home is a volume elsewhere, such as a node's. The [fast disk](StoreBuilder::fast_disk) is
-    /// local; the store remembers it as one whose home is a directory does.
+    /// Opens the store whose home is a volume elsewhere, such as a node's.
     ///
     /// # Errors
     /// As [`open`](StoreBuilder::open).
@@ -150,23 +135,13 @@ impl StoreBuilder {
         self.open_given(&HomeVolume::given(volume))
     }
 
-    /// Opens the store whose home is `capacity`, with or without a fast disk; see
-    /// [`fast_disk`](StoreBuilder::fast_disk).
-    ///
-    /// # Errors
-    /// As [`open`](StoreBuilder::open).
-    pub fn open_volumes(self, capacity: Arc<dyn Volume>, fast: Option<Arc<dyn Volume>>) -> Result<Store> {
-        let tiers = Tiers::of(&self.options.places);
-        let tiers = fast.into_iter().fold(tiers, Tiers::fast_volume);
-        self.places(tiers).open_given(&HomeVolume::given(capacity))
+    /// Returns the options so far.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     fn open_given(self, home: &HomeVolume) -> Result<Store> {
-        let Options { fast_disk_bytes_per_s, ablation, .. } = &self.options;
-        let tiers = Tiers::of(&self.options.places).pinned_level(ablation.pinned_level);
-        let tiers = fast_disk_bytes_per_s.map_or(tiers.clone(), |(low, high)| tiers.bytes_per_s(low, high));
-        let options = Options { places: Arc::new(tiers), ..self.options };
-        let opened = open(home, self.env, options, &self.keyspaces, self.read_only)?;
+        let opened = open(home, self.env, self.options, &self.keyspaces, self.read_only)?;
         let core = opened.core;
         let default = lock(&core.versions.registry).by_id.get(&DEFAULT_KEYSPACE_ID).cloned();
         let default = default.ok_or_else(|| Error::NoSuchKeyspace { name: DEFAULT_KEYSPACE.to_owned() })?;
@@ -247,9 +222,8 @@ impl Store {
         StoreBuilder::new(Options::default()).read_only().open(directory)
     }
 
-    /// Removes the store in `directory` with all of its contents, and the directory if nothing else is left there. The
-    /// call does the same on the store's fast disk, which has to be where it was last. Files that are not a store's
-    /// stay. An interrupted call can be made again.
+    /// Removes the store in `directory` with all of its contents, and the directory if nothing else is left there.
+    /// Files that are not a store's stay. An interrupted call can be made again.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -264,12 +238,21 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// Another process has the store open; the fast disk is not there; the system refuses to remove a file.
+    /// Another process has the store open; the store has further volumes; the system refuses to remove a file.
     pub fn destroy(directory: impl AsRef<Path>) -> Result<()> {
-        let directory = directory.as_ref();
-        let home = HomeVolume::directory(DirectoryVolume::open(directory)?);
-        let locks = Tiers::new().clear(&home)?;
+        Store::destroy_with(&HomeVolume::directory(DirectoryVolume::open(directory.as_ref())?), &Plain)
+    }
+
+    /// Removes the store in `home` as [`destroy`](Store::destroy) does, on all the volumes that `places` finds.
+    ///
+    /// # Errors
+    /// As [`destroy`](Store::destroy); a volume is missing or locked.
+    pub fn destroy_with(home: &HomeVolume, places: &dyn MakePlaces) -> Result<()> {
+        let locks = places.clear(home, &Env::system())?;
         remove_files(&*home.volume)?;
+        let HomeName::Directory(directory) = &home.named else {
+            return Ok(home.volume.sync_names()?);
+        };
         drop(locks);
         match std::fs::remove_dir(directory) {
             Err(e) if e.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
@@ -284,11 +267,7 @@ impl Store {
     /// # Errors
     /// As [`destroy`](Store::destroy).
     pub fn destroy_home(home: &Arc<dyn Volume>) -> Result<()> {
-        let locks = Tiers::new().clear(&HomeVolume::elsewhere(home))?;
-        remove_files(&**home)?;
-        home.sync_names()?;
-        drop(locks);
-        Ok(())
+        Store::destroy_with(&HomeVolume::elsewhere(home), &Plain)
     }
 
     /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or
@@ -611,23 +590,22 @@ impl Store {
         self.core().work.wait_idle()
     }
 
-    /// Takes the fast disk away. The log goes on on the capacity disk, and tables are copied there. When nothing is
-    /// left on the fast disk, the store notes that it has none. Reads and writes go on meanwhile. The call waits for
-    /// iterators that were opened before and hold tables there. If the call ends early, the store goes on using the
-    /// disk, and the call can be made again.
-    ///
-    /// # Errors
-    /// There is no fast disk. The capacity disk has no room for the files of the fast disk, and then nothing is moved.
-    /// The capacity disk is full. One of the disks fails. The fast disk has a file that is not the store's, or one that
-    /// a repair has set aside and that cannot be read. The store is closed meanwhile.
-    pub fn drain_fast_disk(&self) -> Result<()> {
-        self.core().memory.writable()?;
-        let none = || Error::Invalid("the store has no fast disk that could be drained".to_owned());
-        self.placement().ok_or_else(none)?.drain()
+    /// Returns what decides where the store's files go.
+    pub fn places(&self) -> &Arc<dyn Places> {
+        &self.core().work.places
     }
 
-    pub(crate) fn placement(&self) -> Option<&Placement> {
-        (&*self.core().work.places as &dyn Any).downcast_ref()
+    /// Returns the volumes that the store lies on.
+    pub fn volumes(&self) -> &Arc<dyn Volumes> {
+        &self.core().versions.source.volumes
+    }
+
+    /// Checks that the store takes writes.
+    ///
+    /// # Errors
+    /// The store is open read-only, is closed, or has failed.
+    pub fn check_writable(&self) -> Result<()> {
+        self.core().memory.writable().map(drop)
     }
 
     /// Checks the conditions that an open store meets at any moment. The versions' invariants hold. Each table in the
@@ -690,7 +668,6 @@ impl Store {
             options: core.options.named(),
             space: core.versions.volume.space(),
             watched_space: core.memory.space.properties(),
-            placement: self.placement().and_then(Placement::properties),
             value_log: core.versions.source.values.log_if_open().map(|log| ValueLogProperties::of(log)),
             debts: core.work.debt_properties(),
         }
@@ -796,14 +773,12 @@ pub struct StoreProperties {
     /// The options in force, by name, in their bounds; those of keyspaces are in
     /// [`KeyspaceProperties`](crate::KeyspaceProperties).
     pub options: Vec<(&'static str, String)>,
-    /// The space on the volume; on the capacity disk, if there are two. It includes the physical space that the drive
+    /// The space on the volume; on the home, if there are several. It includes the physical space that the drive
     /// below counts.
     pub space: Space,
     /// The known physical space that the store may still use. `None` on disks that do not compress or do not report it,
     /// and before the first write.
     pub watched_space: Option<SpaceProperties>,
-    /// The use of the fast disk, if there is one.
-    pub placement: Option<PlacementProperties>,
     /// The value log, if the store has one.
     pub value_log: Option<ValueLogProperties>,
     /// Debts of the store: dead entries and files that still take space.

@@ -92,7 +92,7 @@ pub enum Error {
     },
     /// An argument is out of bounds; the text names the bounds.
     Invalid(String),
-    /// A fast disk is missing, is not this store's, or is there where none belongs; the text names the case and the
+    /// A volume is missing, is not this store's, or is there where none belongs; the text names the case and the
     /// cure.
     Disks(String),
     /// The store is missing, and the options do not create it; or it exists, and the options ask for a new one.

@@ -1,21 +1,23 @@
 //! The seam between a store and the volumes that it lies on.
 //!
 //! 1. An opening has [`MakePlaces`] find the volumes. [`Volumes`] are the volumes of a store, found and locked. The
-//!    store reads and writes all of its files through them as if they were one volume. Volume [`HOME`] has the manifest, and every file that lies nowhere else.
+//!    store reads and writes all of its files through them as if they were one volume. Volume [`HOME`] has the
+//!    manifest, and every file that lies nowhere else.
 //! 2. The volumes of a store that opens get a [`PlacedStore`], the store as they see it, and give [`Places`].
 //! 3. The store asks its places where a new table goes, and tells them which volume has refused one.
 //! 4. The flusher gives the places a [tick](Places::tick) when they want one. A compaction thread without other work
 //!    lets them [move](Places::move_one) a table.
 //!
-//! [`Plain`] is the store on one volume: every question has one answer. Reads and writes of keys ask nothing.
+//! [`Plain`] keeps a store on one volume: every question has one answer. Reads and writes of keys ask nothing.
 
+mod locks;
 mod plain;
 
 use crate::base::listener::StoreEvent;
 use crate::{Error, Result};
+pub use locks::Locks;
 pub use plain::Plain;
 use situ_base::{Env, Event};
-use situ_disks::Locks;
 use situ_storage::{
     Corruption, DirectoryVolume, Error as StorageError, FileMeta, FileName, Result as StorageResult, Space, Volume,
     Writer,
@@ -28,6 +30,9 @@ use std::time::Duration;
 /// The number of the volume that has the manifest, and all files that lie nowhere else.
 pub const HOME: u32 = 0;
 
+/// Reads of at least this size are not a reader's who looks for something, but a merge's or a copy's.
+pub const BULK_READ_BYTES: usize = 256 << 10;
+
 /// A claim on the place of a table that another creator makes, such as a unit in another process. The volume counts as
 /// used until the claim is dropped.
 pub type Reserved = Box<dyn Any + Send + Sync>;
@@ -37,11 +42,11 @@ pub type Reserved = Box<dyn Any + Send + Sync>;
 pub struct HomeVolume {
     /// The volume.
     pub volume: Arc<dyn Volume>,
-    /// How the caller named it.
+    /// The way in which the caller named it.
     pub named: HomeName,
 }
 
-/// How a caller names the home of a store.
+/// The way in which a caller names the home of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HomeName {
     /// By the path of its directory.
@@ -104,6 +109,8 @@ pub struct Found {
     pub damages: Vec<Corruption>,
     /// Notes for the report of a repair.
     pub notes: Vec<String>,
+    /// True if a repair goes on without files that are known to lie on other volumes.
+    pub gives_up_files: bool,
     /// True if the log may have gone on in files that are given up.
     pub gives_up_log: bool,
 }
@@ -124,7 +131,7 @@ pub trait MakePlaces: Any + Send + Sync {
     ///
     /// # Errors
     /// A volume is missing or locked, or a file cannot be removed.
-    fn clear(&self, home: &HomeVolume) -> Result<Locks>;
+    fn clear(&self, home: &HomeVolume, env: &Env) -> Result<Locks>;
 }
 
 /// A table that the manifest needs.
@@ -224,8 +231,8 @@ pub trait Volumes: Any + Send + Sync {
         None
     }
 
-    /// Makes the volumes know of each other, durably. Called when the store is known to open, and before anything is put
-    /// on a volume other than [`HOME`].
+    /// Makes the volumes know of each other, durably. Called when the store is known to open, and before anything is
+    /// put on a volume other than [`HOME`].
     ///
     /// # Errors
     /// A volume's.
@@ -291,8 +298,8 @@ pub struct Inputs {
 
 /// Decides where the files of a running store go.
 ///
-/// **Threads.** Any thread calls any method. [`tick`](Places::tick) is called on the flusher, [`move_one`](Places::move_one) on
-/// compaction threads.
+/// **Threads.** Any thread calls any method. [`tick`](Places::tick) is called on the flusher,
+/// [`move_one`](Places::move_one) on compaction threads.
 pub trait Places: Any + Send + Sync {
     /// Returns the volume for a new table.
     fn for_table(&self, table: &NewTable) -> u32 {
@@ -306,7 +313,8 @@ pub trait Places: Any + Send + Sync {
         HOME
     }
 
-    /// Returns true if the outputs of a compaction of these tables go by the heat of the tables, and not by level alone.
+    /// Returns true if the outputs of a compaction of these tables go by the heat of the tables, and not by level
+    /// alone.
     fn is_hot(&self, inputs: &Inputs) -> bool {
         let _ = inputs;
         false
@@ -328,7 +336,7 @@ pub trait Places: Any + Send + Sync {
         None
     }
 
-    /// Looks at what the volumes have done, and decides anew.
+    /// Looks at what the volumes have done, and decides again.
     fn tick(&self) {}
 
     /// Moves one table to another volume, if one is to be moved and no other thread is at it. Returns false if there
@@ -444,8 +452,8 @@ pub trait PlacedStore: Send + Sync {
     /// The store takes no writes; or `change` fails.
     fn as_editor(&self, change: &mut dyn FnMut() -> Result<()>) -> Result<()>;
 
-    /// Copies a table to another volume, and replaces it by the copy. Returns false if a compaction has the table, it is
-    /// gone, or the volume takes no new files.
+    /// Copies a table to another volume, and replaces it by the copy. Returns false if a compaction has the table, it
+    /// is gone, or the volume takes no new files.
     ///
     /// # Errors
     /// The copy is removed, the table stays where it was.
@@ -478,8 +486,8 @@ pub trait PlacedStore: Send + Sync {
     /// The store takes no writes; or a file cannot be written.
     fn move_log(&self, from: u32) -> Result<()>;
 
-    /// Moves the log if it lies on this volume, and all tables there that can be moved now, to [`HOME`]. Returns true if
-    /// a table was moved.
+    /// Moves the log if it lies on this volume, and all tables there that can be moved now, to [`HOME`]. Returns true
+    /// if a table was moved.
     ///
     /// # Errors
     /// The store takes no writes; or a file cannot be copied.

@@ -25,9 +25,9 @@
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
 //! tried again: new tables have temporary names until just before. A repair that fails removes them, or the next repair
 //! does. A crash between their renaming and the manifest leaves tables that no manifest names. If files are missing as
-//! well, the next try is a rebuild. The same holds for tables that the log is replayed into on a fast disk, which have
-//! their own names at once. After the manifest the store is repaired, and a crash costs only the files that were still
-//! to be set aside.
+//! well, the next try is a rebuild. The same holds for tables that the log is replayed into on another volume, which
+//! have their own names at once. After the manifest the store is repaired, and a crash costs only the files that were
+//! still to be set aside.
 //!
 //! **Limits.** A rebuild takes all tables that it finds. This includes a table that a compaction had replaced, and that
 //! was not deleted yet when the machine stopped. If the manifest of that compaction cannot be read at all, keys deleted
@@ -45,13 +45,12 @@ mod values;
 use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Options, setters};
-use crate::base::places::{Found, HomeVolume, MakePlaces, Purpose, Volumes};
+use crate::base::places::{Found, HomeVolume, Purpose, Volumes};
 use crate::check::verify::{check_identity, differences};
 use crate::opening::open::{
     Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, StoreState, needed_logs, refuse_hash_store, remove,
 };
 use crate::opening::values::open_values;
-use crate::tiers::Tiers;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
 use crate::versions::version::{Added, Removed, TableFile, TableMeta, Version};
@@ -64,7 +63,7 @@ use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, V
 use situ_table::format::{FOOTER_BYTES, HEADER_BYTES};
 use situ_table::{BlockCache, Table};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tables::{Salvager, TreePlace};
@@ -77,49 +76,28 @@ pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 pub struct RepairOptions {
     /// True for a report only: the actions of a repair and the losses. Nothing is changed. Default false.
     pub dry_run: bool,
-    /// True to give up the store's fast disk and its files, if that disk is dead. The report lists the losses: writes
-    /// that were in the log only, and the keys of the tables on the disk. Such a key may be missing, have an older
-    /// value, or be back although it was deleted. The store has one disk then; another fast one can be added. Default
-    /// false.
-    pub without_fast_disk: bool,
-    /// The place of the store's fast disk, for [`repair_directory`]; the other functions get the disk itself. Default
-    /// `None`: its place when the store was opened last. Name it if the disk has moved, or if DISKS, which holds the
-    /// place, is damaged.
-    pub fast_disk: Option<PathBuf>,
-    /// The options for new tables (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
-    /// the store is opened with.
+    /// The options for new tables (all keyspaces by [`Options::keyspace`]), and the [places](Options::places) that find
+    /// the store's volumes. Later compactions follow the options that the store is opened with.
     pub options: Options,
 }
 
-setters!(RepairOptions {
-    dry_run: bool,
-    without_fast_disk: bool,
-    fast_disk: impl Into<PathBuf> => Some(fast_disk.into()),
-    options: Options,
-});
-
-impl RepairOptions {
-    fn places(&self) -> Tiers {
-        let tiers = Tiers::of(&self.options.places).giving_up_fast_disk(self.without_fast_disk);
-        self.fast_disk.iter().fold(tiers, |tiers, path| tiers.fast_disk(path))
-    }
-}
+setters!(RepairOptions { dry_run: bool, options: Options });
 
 /// Repairs the store in a directory; see [`repair`].
 ///
 /// # Errors
-/// As [`repair`]; the directory or the fast disk cannot be opened.
+/// As [`repair`]; the directory cannot be opened.
 pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
     let home = HomeVolume::directory(DirectoryVolume::open(directory.as_ref())?);
-    repair_home_volume(&home, &Env::system(), options)
+    repair_store(&home, &Env::system(), options)
 }
 
 /// As [`repair_directory`], of the store whose home is `home`, which is no directory here.
 ///
 /// # Errors
-/// As [`repair`]; the fast disk cannot be opened.
+/// As [`repair`].
 pub fn repair_home(home: &Arc<dyn Volume>, options: RepairOptions) -> Result<RepairReport> {
-    repair_home_volume(&HomeVolume::elsewhere(home), &Env::system(), options)
+    repair_store(&HomeVolume::elsewhere(home), &Env::system(), options)
 }
 
 /// Makes a damaged store usable again. The repair keeps sound files and sets others aside. The report lists the losses.
@@ -128,31 +106,14 @@ pub fn repair_home(home: &Arc<dyn Volume>, options: RepairOptions) -> Result<Rep
 /// # Errors
 /// There is no store, or it is open; the disk is full, or refuses to read or write. The old files are untouched then.
 pub fn repair(volume: &Arc<dyn Volume>, env: &Env, options: RepairOptions) -> Result<RepairReport> {
-    repair_home_volume(&HomeVolume::given(Arc::clone(volume)), env, options)
+    repair_store(&HomeVolume::given(Arc::clone(volume)), env, options)
 }
 
-/// As [`repair`], of a store on a capacity disk and a fast one.
+/// As [`repair`], of the store in `home`. The volumes are those that the [places](Options::places) of the options find.
 ///
 /// # Errors
-/// As [`repair`]; the fast disk is missing and was not [given up](RepairOptions::without_fast_disk), or not the
-/// store's.
-pub fn repair_volumes(
-    capacity: &Arc<dyn Volume>,
-    fast: Option<&Arc<dyn Volume>>,
-    env: &Env,
-    options: RepairOptions,
-) -> Result<RepairReport> {
-    let home = HomeVolume::given(Arc::clone(capacity));
-    let mut options = options;
-    let mut tiers = options.places();
-    if let Some(fast) = fast {
-        tiers = tiers.fast_volume(Arc::clone(fast));
-    }
-    options.options.places = Arc::new(tiers);
-    repair_home_volume(&home, env, options)
-}
-
-fn repair_home_volume(home: &HomeVolume, env: &Env, options: RepairOptions) -> Result<RepairReport> {
+/// As [`repair`]; a volume is missing, or not the store's.
+pub fn repair_store(home: &HomeVolume, env: &Env, options: RepairOptions) -> Result<RepairReport> {
     // Before the lock, which would leave a file where there is no store.
     let at_home = &home.volume;
     if home.is_empty()? {
@@ -160,9 +121,8 @@ fn repair_home_volume(home: &HomeVolume, env: &Env, options: RepairOptions) -> R
     }
     refuse_hash_store(&at_home.location(), &at_home.list()?)?;
     let purpose = if options.dry_run { Purpose::Survey } else { Purpose::Repair };
-    let found = options.places().find(home, env, purpose)?;
-    let Found { volumes, locks: _locks, damages, notes, gives_up_log } = found;
-    let gives_up_volumes = options.without_fast_disk;
+    let found = options.options.places.find(home, env, purpose)?;
+    let Found { volumes, locks: _locks, damages, notes, gives_up_files, gives_up_log } = found;
     let volume = volumes.volume();
     let files = volume.list()?;
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
@@ -188,7 +148,7 @@ fn repair_home_volume(home: &HomeVolume, env: &Env, options: RepairOptions) -> R
         salvager,
         report: RepairReport { dry_run: options.dry_run, damages, notes, ..RepairReport::default() },
         aside: BTreeSet::new(),
-        gives_up_volumes,
+        gives_up_files,
         gives_up_log,
     };
     if !options.dry_run {
@@ -252,7 +212,7 @@ struct Repair {
     /// Files to set aside at the end.
     aside: BTreeSet<FileName>,
     /// True if files on other volumes than the home are expected to be missing.
-    gives_up_volumes: bool,
+    gives_up_files: bool,
     /// True if the log may have gone on in files that the repair cannot read.
     gives_up_log: bool,
 }
@@ -277,6 +237,11 @@ impl Repair {
             self.damage(FileName::Identity, error)?;
         }
         let state = self.state()?;
+        if let Basis::Manifest(state) = &state
+            && !self.gives_up_files
+        {
+            volumes.explain_missing(&state.needed_files(&self.files), &self.files)?;
+        }
         let plan = self.survey(state)?;
         if self.is_sound() {
             self.report.was_sound = true;
@@ -413,7 +378,7 @@ impl Repair {
         // edits.
         let is_stranger = |number: &&u64| !in_force.contains(number) && self.has_footer(**number);
         let strangers = self.tables_found().iter().filter(is_stranger).count();
-        let explained = missing.iter().all(|missing| self.gives_up_volumes && missing.may_be_elsewhere);
+        let explained = missing.iter().all(|missing| self.gives_up_files && missing.may_be_elsewhere);
         let missing = missing.len();
         let unfit = (!explained && (torn || strangers > 0)).then(|| {
             let counted = |count, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });

@@ -25,7 +25,7 @@ use crate::base::batch::Record;
 use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::DEFAULT_KEYSPACE_ID;
 use crate::base::options::{Options, open_tables_max};
-use crate::base::places::{HomeVolume, MakePlaces, Purpose};
+use crate::base::places::{HomeVolume, MakePlaces, Plain, Purpose};
 use crate::check::values::{Beside, for_each_lost_value};
 use crate::opening::open::{IDENTITY, KeyspaceState, StoreState, needed_logs};
 use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_error};
@@ -33,7 +33,6 @@ use crate::opening::values::open_values;
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
 use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
-use crate::tiers::Tiers;
 use crate::versions::manifest;
 use crate::versions::version::{TableFile, TableMeta, TableSource};
 use crate::{Error, Result};
@@ -120,7 +119,7 @@ impl fmt::Display for VerifyReport {
 /// As [`verify`]; the directory cannot be opened.
 pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     let home = HomeVolume::directory(DirectoryVolume::open(directory.as_ref())?);
-    verify_home_volume(&home, &Tiers::new(), &Env::system(), progress)
+    verify_store(&home, &Plain, &Env::system(), progress)
 }
 
 /// As [`verify_directory`], of the store whose home is `home`, which is no directory here.
@@ -128,7 +127,7 @@ pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(Ve
 /// # Errors
 /// As [`verify`].
 pub fn verify_home(home: &Arc<dyn Volume>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
-    verify_home_volume(&HomeVolume::elsewhere(home), &Tiers::new(), &Env::system(), progress)
+    verify_store(&HomeVolume::elsewhere(home), &Plain, &Env::system(), progress)
 }
 
 /// Reads and checks every byte of the store in `volume`, which no process should have open for writing. The function
@@ -138,24 +137,14 @@ pub fn verify_home(home: &Arc<dyn Volume>, progress: &mut dyn FnMut(VerifyProgre
 /// There is no store, its files cannot be listed, or the caller has no right to read one of them. Damage is not an
 /// error but part of the report.
 pub fn verify(volume: &Arc<dyn Volume>, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
-    verify_home_volume(&HomeVolume::given(Arc::clone(volume)), &Tiers::new(), env, progress)
+    verify_store(&HomeVolume::given(Arc::clone(volume)), &Plain, env, progress)
 }
 
-/// As [`verify`], of a store on a capacity disk and a fast one.
+/// As [`verify`], of the store in `home`, on the volumes that `places` finds.
 ///
 /// # Errors
-/// As [`verify`]; the fast disk is missing, or not the store's.
-pub fn verify_volumes(
-    capacity: &Arc<dyn Volume>,
-    fast: Option<&Arc<dyn Volume>>,
-    env: &Env,
-    progress: &mut dyn FnMut(VerifyProgress),
-) -> Result<VerifyReport> {
-    let tiers = fast.iter().fold(Tiers::new(), |tiers, fast| tiers.fast_volume(Arc::clone(fast)));
-    verify_home_volume(&HomeVolume::given(Arc::clone(capacity)), &tiers, env, progress)
-}
-
-fn verify_home_volume(
+/// As [`verify`]; a volume is missing, or not the store's.
+pub fn verify_store(
     home: &HomeVolume,
     places: &dyn MakePlaces,
     env: &Env,

@@ -16,14 +16,13 @@
 //! **Failure.** The closer makes durable whatever it can, even after a failure. If no thread can be had for closing,
 //! the directory stays locked until the process ends: the store's threads may still be at work in it.
 
-use crate::base::places::HOME;
+use crate::base::places::{HOME, Locks};
 use crate::base::store_id::is_own_thread;
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::work::background::{Background, may_have_values};
 use crate::{Error, Result};
-use situ_disks::Locks;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -37,8 +37,8 @@ impl KnownStore {
         Ok(Some(known))
     }
 
-    /// Reads the manifest in force, or else the readable part of the youngest one. A table counts on the volume where it
-    /// is found.
+    /// Reads the manifest in force, or else the readable part of the youngest one. A table counts on the volume where
+    /// it is found.
     ///
     /// # Errors
     /// In words: no manifest can be read, or its edits do not fit each other.

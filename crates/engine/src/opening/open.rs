@@ -17,7 +17,7 @@
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{KeyspaceOptions, Options};
 use crate::base::places::HOME;
-use crate::base::places::{Found, HomeVolume, Purpose};
+use crate::base::places::{Found, HomeVolume, Locks, Purpose};
 use crate::core::{Core, Parts};
 use crate::memtable::Meter;
 use crate::opening::replay::{Keep, Replay, Replayed};
@@ -32,7 +32,6 @@ use crate::versions::version::{TableSource, Version};
 use crate::{Error, Result};
 use situ_base::Env;
 use situ_compaction::DroppedValues;
-use situ_disks::Locks;
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_storage::memory::require;
 use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};

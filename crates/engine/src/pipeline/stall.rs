@@ -6,12 +6,12 @@
 //! So the debt settles where writers are exactly as fast as the work behind them, and a write waits microseconds to a
 //! few milliseconds instead of stopping for seconds.
 //!
-//! Flushes are few and large, and those of a store on several volumes go at two speeds. Their rate is known for the home, and for the
-//! other volumes.
-//! The memory that is left has to last until the present flush ends. That is the usual time of such a flush. A flush
-//! that has taken longer already is assumed to take as long again: then the room is used up ever more slowly, and never
-//! quite. While writers are slowed, all of this is looked at again every 20 ms. Where the log has an area of a disk to
-//! itself ([`Memory::log_area_bytes`]), what it holds there counts like memory: synced writes fill it faster.
+//! Flushes are few and large, and those of a store on several volumes go at two speeds. Their rate is known for the
+//! home, and for the other volumes. The memory that is left has to last until the present flush ends. That is the usual
+//! time of such a flush. A flush that has taken longer already is assumed to take as long again: then the room is used
+//! up ever more slowly, and never quite. While writers are slowed, all of this is looked at again every 20 ms. Where
+//! the log has an area of a disk to itself ([`Memory::log_area_bytes`]), what it holds there counts like memory: synced
+//! writes fill it faster.
 //!
 //! The pipeline holds writers to the budget ([`Budget`]).
 //!

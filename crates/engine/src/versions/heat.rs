@@ -3,6 +3,7 @@
 //! Only what the block cache did not have counts, and only what looks for something: reads in large pieces are a
 //! merge's or a copy's. Counted for stores on several volumes; others do without.
 
+use crate::base::places::BULK_READ_BYTES;
 use crate::versions::version::TableFile;
 use situ_storage::{Reader, Result};
 use std::sync::Arc;
@@ -11,9 +12,6 @@ use std::time::Duration;
 
 /// The weight of what was before in the smoothed rate: half after one round of ten seconds.
 const BEFORE: f64 = 0.5;
-
-/// Reads of at least this size are not a reader's who looks for something, but a merge's or a copy's.
-const BULK_READ_BYTES: usize = 256 << 10;
 
 /// Reads of one table.
 #[derive(Debug, Default)]

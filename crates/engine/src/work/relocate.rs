@@ -27,8 +27,8 @@ use std::sync::atomic::Ordering;
 const PIECE_BYTES: usize = 512 << 10;
 
 impl Work {
-    /// Copies a table of `level` to another volume; false if a compaction has it, it is gone, or the volume takes no new
-    /// files.
+    /// Copies a table of `level` to another volume; false if a compaction has it, it is gone, or the volume takes no
+    /// new files.
     pub(crate) fn relocate(
         self: &Arc<Self>,
         keyspace: &Arc<KeyspaceCore>,

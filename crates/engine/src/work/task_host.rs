@@ -355,9 +355,9 @@ pub(crate) fn describe(table: &OutputTable) -> TableMeta {
 }
 
 impl Work {
-    /// Has `run` write tables. If a volume other than the home refuses one in the middle, `run` starts again at home. If
-    /// the home is full, it starts again on any volume with room. Files that a run has written and did not return are
-    /// removed.
+    /// Has `run` write tables. If a volume other than the home refuses one in the middle, `run` starts again at home.
+    /// If the home is full, it starts again on any volume with room. Files that a run has written and did not return
+    /// are removed.
     pub(crate) fn with_spill<T>(
         self: &Arc<Self>,
         host: Host,

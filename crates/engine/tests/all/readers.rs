@@ -5,6 +5,7 @@ use situ_base::Env;
 use situ_engine::{Error, Result, Store, StoreBuilder};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error as StorageError, FormatOptions, RawOptions, RawVolume, Volume};
+use situ_tiers::TieredBuilder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -5,6 +5,7 @@ use situ_base::Env;
 use situ_engine::{Error, Options, Store, StoreBuilder};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume};
 use situ_storage::{FormatOptions, RawOptions, RawVolume, Result};
+use situ_tiers::TieredBuilder;
 use std::sync::Arc;
 
 pub const PAGE: u64 = 4096;
