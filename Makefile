@@ -201,7 +201,7 @@ miri: cargo
 
 simulate: cargo
 	SITU_SIM_ROUNDS=$(ROUNDS) SITU_SIM_FROM=$$(date +%s) cargo test --release --locked $(CHECKS) \
-	  -p situ-engine -p situ-pipeline -p situ-log -p situ-disks -p situ-compaction -p situ-values -p situ-hash -p situ-sim --no-fail-fast -- --skip alone::
+	  -p situ-engine -p situ-pipeline -p situ-log -p situ-tiers -p situ-compaction -p situ-values -p situ-hash -p situ-sim --no-fail-fast -- --skip alone::
 
 fuzz: cargo
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }

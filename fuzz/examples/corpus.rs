@@ -21,6 +21,7 @@ fn main() -> std::io::Result<()> {
     for (name, _) in situ_cache::fuzzing::TARGETS {
         put(name, situ_cache::fuzzing::corpus(name))?;
     }
+    put("members", situ_tiers::fuzzing::corpus())?;
     put("memcached_request", situ_server::fuzzing::corpus())?;
     put("disk", situ_rawdisk::fuzzing::corpus())?;
     put("values", situ_values::fuzzing::corpus())?;

@@ -1,3 +1,3 @@
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| situ_engine::fuzzing::members(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| situ_tiers::fuzzing::members(data));

@@ -17,6 +17,7 @@ use situ_base::lock;
 use situ_device::{Device, Drive, Geometry};
 use situ_rawdisk::{AreaUse, FormatOptions, RawOptions, RawReport, RawVolume};
 use situ_storage::{DirectoryVolume, Volume};
+use situ_tiers::{TieredBuilder, TieredStore};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -64,7 +65,7 @@ fn add(options: &DiskAddOptions, out: &mut Output) -> Outcome {
     let failed = |error: situ::Error| Failure::store("cannot add the disk to the store", directory, &error);
     let home = Home::at(directory, &options.node);
     let store = home.open(StoreBuilder::new(existing()).fast_disk(&options.disk)).map_err(failed)?;
-    let fast_disk = store.properties().placement.map(|placement| placement.fast_location);
+    let fast_disk = store.placement().map(|placement| placement.fast_location);
     store.close().map_err(failed)?;
     let (shown, disk) = (directory.display(), options.disk.display());
     let changed = Changed { directory: shown.to_string(), fast_disk, set_aside: Vec::new() };

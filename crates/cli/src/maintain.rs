@@ -11,6 +11,7 @@ use crate::text;
 use serde::Serialize;
 use situ::{Damage, LossKind, RepairReport, VerifyReport};
 use situ_storage::{Lock, Volume};
+use situ_tiers::TieredRepair;
 use std::path::Path;
 use std::time::Instant;
 
@@ -284,9 +285,9 @@ pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
     if home.is_hash() {
         return crate::hash::repair(home.path(), options, out);
     }
-    let (dry_run, without_fast_disk) = (options.dry_run, options.without_fast_disk);
-    let fast_disk = options.fast_disk.clone();
-    let how = situ::RepairOptions { dry_run, without_fast_disk, fast_disk, ..Default::default() };
+    let dry_run = options.dry_run;
+    let how = situ::RepairOptions::default().dry_run(dry_run).without_fast_disk(options.without_fast_disk);
+    let how = options.fast_disk.iter().fold(how, TieredRepair::fast_disk);
     let failed = |error: situ::Error| Failure::store("cannot repair the store", home.path(), &error);
     // A repair locks the store itself. A dry run needs a lock too: it would take a running server's writes for losses.
     let _lock = match dry_run && home.path().is_dir() {

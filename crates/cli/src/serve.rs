@@ -16,12 +16,13 @@ use crate::text;
 use crate::watch::NodeWatch;
 use serde::Serialize;
 use situ::offload::Offload;
-use situ::{Listener, Options, StoreBuilder, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
+use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
 use situ_base::lock;
 use situ_server::{
     CacheEngine, CaughtSignals, Engine, FOLLOWS_BYTES_MIN, HashEngine, OnTrouble, Server, ServerOptions, StartError,
     StopSignal, StoreEngine,
 };
+use situ_tiers::TieredBuilder;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -69,7 +70,7 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
         options.value_log_min.or_else(|| options.value_log.then_some(VALUE_LOG_MIN_BYTES));
     store_options.listener = Some(Arc::clone(&serving.messages) as _);
     let engine = StoreEngine::open_by(store_options, |builder| {
-        let builder = options.fast_disk.iter().fold(builder, StoreBuilder::fast_disk);
+        let builder = options.fast_disk.iter().fold(builder, TieredBuilder::fast_disk);
         home.open_with(builder, offload)
     });
     let engine = engine.map_err(|error| {

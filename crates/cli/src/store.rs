@@ -20,6 +20,7 @@ use situ_server::{
     ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, item_in_unix_time, open_unserved_by, stored_clock, stored_rule,
 };
 use situ_storage::{DirectoryVolume, FileName, Volume};
+use situ_tiers::TieredBuilder;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -210,6 +211,7 @@ impl Home {
     /// # Errors
     /// As [`StoreBuilder::open`].
     pub(crate) fn open_with_nodes(&self, builder: StoreBuilder, offload: Offload) -> situ::Result<OpenedHome> {
+        let builder = builder.with_tiers();
         match self.address() {
             Some(address) => self.open_on_node(address, builder, offload),
             None => self.open_helped(builder, offload),
@@ -223,8 +225,8 @@ impl Home {
     #[cfg(feature = "bench")]
     pub(crate) fn destroy(&self) -> situ::Result<()> {
         match self.on_node()? {
-            Some(volume) => Store::destroy_home(&volume),
-            None => Store::destroy(&self.path),
+            Some(volume) => situ_tiers::destroy_home(&volume),
+            None => situ_tiers::destroy(&self.path),
         }
     }
 
@@ -233,7 +235,7 @@ impl Home {
     /// # Errors
     /// As [`Store::open_read_only`].
     pub(crate) fn open_read_only(&self) -> situ::Result<Store> {
-        let builder = StoreBuilder::new(Options::default()).read_only();
+        let builder = StoreBuilder::new(Options::default()).with_tiers().read_only();
         match self.on_node()? {
             Some(volume) => builder.open_home(&volume),
             None => builder.open(&self.path),
@@ -243,11 +245,11 @@ impl Home {
     /// Returns all files of the store, wherever they lie.
     ///
     /// # Errors
-    /// As [`situ_engine::files_of`].
+    /// As [`situ_tiers::files_of`].
     pub(crate) fn files(&self) -> situ::Result<Arc<dyn Volume>> {
         match self.on_node()? {
-            Some(volume) => situ_engine::files_of_home(&volume),
-            None => situ_engine::files_of(&self.path),
+            Some(volume) => situ_tiers::files_of_home(&volume),
+            None => situ_tiers::files_of(&self.path),
         }
     }
 
@@ -261,8 +263,8 @@ impl Home {
         progress: &mut dyn FnMut(VerifyProgress),
     ) -> situ::Result<VerifyReport> {
         match self.is_on_node() {
-            true => situ::verify_home(volume, progress),
-            false => situ::verify_directory(&self.path, progress),
+            true => situ_tiers::verify_home(volume, progress),
+            false => situ_tiers::verify_directory(&self.path, progress),
         }
     }
 
@@ -272,8 +274,8 @@ impl Home {
     /// As [`situ::repair`].
     pub(crate) fn repair(&self, options: RepairOptions) -> situ::Result<RepairReport> {
         match self.on_node()? {
-            Some(volume) => situ::repair_home(&volume, options),
-            None => situ::repair_directory(&self.path, options),
+            Some(volume) => situ_tiers::repair_home(&volume, options),
+            None => situ_tiers::repair_directory(&self.path, options),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What every room uses: errors, options, events for the listener, values, batches, statistics.
+//! What every room uses: errors, options, the seam to places, events for the listener, values, batches, statistics.
 
 pub(crate) mod batch;
 pub(crate) mod damage;
@@ -7,6 +7,7 @@ pub(crate) mod health;
 pub(crate) mod listener;
 pub(crate) mod lock_wait;
 pub(crate) mod options;
+pub(crate) mod places;
 pub(crate) mod range;
 pub(crate) mod read_tail;
 pub(crate) mod stats;

@@ -6,12 +6,12 @@
 
 use crate::base::health::Health;
 use crate::base::options::Options;
+use crate::base::places::PlacedStore;
 use crate::base::store_id::StoreId;
 use crate::pipeline::places::Places;
 use crate::pipeline::space;
 use crate::pipeline::stall::Stall;
 use crate::pipeline::{Above, Commit, Memory, Pipeline};
-use crate::placement::run::Placement;
 use crate::read::future::Readers;
 use crate::rows::Transactions;
 use crate::versions::manifest::Manifest;
@@ -22,6 +22,7 @@ use crate::work::Work;
 use crate::work::collect::Collections;
 use crate::work::debts::DebtWatch;
 use crate::work::pacer::Pacer;
+use crate::work::placed::Placed;
 use crate::work::throttle::CompactionThrottle;
 use situ_base::Env;
 use situ_compaction::CompactorParts;
@@ -59,7 +60,7 @@ pub(crate) struct Parts {
     pub(crate) last_sequence: u64,
     pub(crate) log_number: u64,
     pub(crate) lossy_repair: Option<u64>,
-    pub(crate) had_fast_disk: bool,
+    pub(crate) had_several_volumes: bool,
     /// True if tables begin under temporary names.
     pub(crate) names_tables_later: bool,
 }
@@ -68,7 +69,7 @@ impl Core {
     pub(crate) fn new(parts: Parts) -> Arc<Core> {
         let Parts { env, volume, options, source, log, manifest, registry, .. } = parts;
         let Parts { next_file, last_sequence, log_number, .. } = parts;
-        let Parts { lossy_repair, had_fast_disk, names_tables_later, .. } = parts;
+        let Parts { lossy_repair, had_several_volumes, names_tables_later, .. } = parts;
         let event = || env.executor.event();
         let id = StoreId::new();
         let (work, progress, editor_returned) = (event(), event(), event());
@@ -76,7 +77,7 @@ impl Core {
         let health = Health::new(listener, Arc::clone(&volume), Arc::clone(&source.damaged), Arc::clone(&progress));
         source.obsolete.ring(Arc::clone(&work));
         source.values.ring(Arc::clone(&work));
-        let places = Places::new(log_number, registry.by_id.values());
+        let destinations = Places::new(log_number, registry.by_id.values());
         let meter = Arc::clone(&registry.meter);
         let versions = Arc::new(Versions {
             health: Arc::clone(&health),
@@ -90,7 +91,7 @@ impl Core {
             editor_returned: Arc::clone(&editor_returned),
             mended: Mutex::default(),
             lossy_repair,
-            had_fast_disk,
+            had_several_volumes,
             unnamed: names_tables_later.then(Mutex::default),
             doubtful: Mutex::default(),
         });
@@ -99,9 +100,9 @@ impl Core {
             // A writer of values holds a handle to the store.
             numbers.upgrade().map_or(0, |versions| versions.new_number())
         }));
-        let disks = versions.source.disks.as_ref();
         let has_work = Arc::clone(&work);
-        let placement = disks.and_then(|disks| Placement::new(&env, &versions, disks, &options, &work));
+        let placed = Placed::new(&env, &versions, &work, &progress);
+        let places = versions.source.volumes.places(Arc::clone(&placed) as Arc<dyn PlacedStore>);
         let memory = Arc::new(Memory {
             env: env.clone(),
             health: Arc::clone(&health),
@@ -110,7 +111,7 @@ impl Core {
             meter,
             log: log.clone(),
             first_log: log_number,
-            commit: Mutex::new(Commit::new(last_sequence, places)),
+            commit: Mutex::new(Commit::new(last_sequence, destinations)),
             work: Arc::clone(&work),
             progress: Arc::clone(&progress),
             stall: Stall::default(),
@@ -146,8 +147,9 @@ impl Core {
             next_task: AtomicU64::new(1),
             collections: Collections::default(),
             debt_watch: DebtWatch::new(env.clock.now(), last_sequence),
-            placement,
+            places,
         });
+        placed.belongs_to(&work);
         health.stats.read_tails.watch(work.compactor.pipelines());
         let above: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(&work) as Arc<dyn Above>));
         memory.stand_below(above);

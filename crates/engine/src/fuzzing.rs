@@ -37,14 +37,13 @@ const LOG_FILES_MAX: usize = 4;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The functions of this module.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 8] = [
     ("log", log),
     ("table", table),
     ("manifest", manifest_file),
     ("edit", edit),
     ("record", record),
     ("range_tombstones", range_tombstones),
-    ("members", members),
     ("task", task),
     ("metrics", metrics),
 ];
@@ -224,7 +223,7 @@ pub fn manifest_file(data: &[u8]) {
     let Ok((edits, end)) = manifest::decode("the manifest", &bytes) else { return };
     assert!(readable.starts_with(&edits), "a whole edit is not found when damaged ones are skipped");
     assert!(end <= bytes.len());
-    let source = Arc::new(TableSource::new(Arc::new(volume()), BlockCache::new(0), &Env::system(), 100));
+    let source = Arc::new(TableSource::plain(Arc::new(volume()), BlockCache::new(0), &Env::system(), 100));
     if let Ok(state) = StoreState::replay(edits.clone(), &source) {
         state.keyspaces.values().for_each(|k| k.version.check().expect("a version that was checked"));
     }
@@ -307,16 +306,6 @@ pub fn range_tombstones(data: &[u8]) {
         let clipped = fragments.clip(Some(probe), None);
         assert_eq!(clipped.covering(probe, MAX_SEQUENCE), fragments.covering(probe, MAX_SEQUENCE));
     }
-}
-
-/// The files that tie two disks together. The first byte asks for a right checksum behind the rest.
-///
-/// # Panics
-/// The decoder does.
-pub fn members(bytes: &[u8]) {
-    let Some((control, rest)) = bytes.split_first() else { return };
-    let text = String::from_utf8_lossy(rest).into_owned();
-    situ_disks::members::decode_any(text, control & 1 == 1);
 }
 
 /// A compaction task, or what one gave, as they go to units elsewhere and come back. The first byte asks for a right checksum.
@@ -516,13 +505,6 @@ fn simulated_corpus(env: &Env, target: &str) -> Vec<Vec<u8>> {
         "range_tombstones" => {
             vec![b"a\0c\0\x05\0b\0d\0\x03\0aabb\x09\x01".to_vec(), b"a\0b\0\x01\0b\0c\0\x01\0".to_vec()]
         }
-        "members" => situ_disks::members::samples()
-            .iter()
-            .flat_map(|text| {
-                let end = text.find("checksum ").unwrap_or(text.len());
-                [with_control(0, text.as_bytes()), with_control(1, &text.as_bytes()[..end])]
-            })
-            .collect(),
         "task" => {
             sample_tasks(&volume).iter().flat_map(|bytes| [with_control(0, bytes), with_control(1, bytes)]).collect()
         }

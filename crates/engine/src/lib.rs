@@ -29,11 +29,18 @@ pub mod fuzzing;
 pub mod memtable;
 mod opening;
 mod pipeline;
-mod placement;
 mod read;
 mod rows;
 mod versions;
 mod work;
+
+/// The seam between a store and the volumes that it lies on.
+///
+/// A store on one volume needs none of it. `situ-tiers` implements it for a store on two disks.
+pub mod places {
+    pub use crate::base::places::*;
+    pub use crate::opening::known::{KnownStore, manifest_has_copy, tables_of_youngest_manifest};
+}
 
 pub use api::async_read::{AtOnce, DiskRead, ScanEntry, ScanOptions, ScanPage};
 pub use api::disk_use::DiskUse;
@@ -61,21 +68,17 @@ pub use base::stats::{DebtProperties, LatencySummary, Statistics};
 pub use base::value::{Key, Value};
 pub use check::repair::{
     LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_home,
-    repair_volumes,
+    repair_store,
 };
 pub use check::verify::{
-    DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_home, verify_volumes,
+    DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_home, verify_store,
 };
-pub use opening::membership::{files_of, files_of_home};
 pub use pipeline::future::{ReadyFuture, WriteFuture};
 pub use pipeline::space::{SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage};
-pub use placement::rules::PlacementRule;
-pub use placement::run::PlacementProperties;
 pub use read::cursor::Cursor;
 pub use read::future::ReadFuture;
 pub use read::options::ReadOptions;
 pub use rows::locks::LockMode;
 pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
-pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, DeadBefore, Lifetime, SequenceNumber};
 pub use situ_values::{Trim, Victims};

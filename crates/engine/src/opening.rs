@@ -1,8 +1,8 @@
-//! From files to a running store and back: membership of disks, replay of the log, closing.
+//! From files to a running store and back: replay of the log, closing.
 
 pub(crate) mod carry;
 pub(crate) mod closing;
-pub(crate) mod membership;
+pub(crate) mod known;
 pub(crate) mod open;
 pub(crate) mod replay;
 pub(crate) mod values;

@@ -1,20 +1,19 @@
-//! The background work of the store: flushes, compactions, moves between disks, drains; and the limits of each.
+//! The background work of the store: flushes, compactions, moves between volumes; and the limits of each.
 //!
 //! `background.rs` says which threads there are. `separate.rs` and `collect.rs` write the value log. `flush.rs` makes
 //! tables of memtables, `picker.rs` and `compact.rs` choose compactions and make their tasks, `job.rs` has them under
-//! way. `task_host.rs` is what a running merge asks of the store.
+//! way. `task_host.rs` is what a running merge asks of the store, `placed.rs` what its places ask.
 
 pub(crate) mod background;
 pub(crate) mod collect;
 pub(crate) mod compact;
 pub(crate) mod debts;
-pub(crate) mod drain;
 pub(crate) mod flush;
 pub(crate) mod job;
 pub(crate) mod pacer;
 pub(crate) mod picker;
+pub(crate) mod placed;
 pub(crate) mod postpone;
-pub(crate) mod promote;
 pub(crate) mod relocate;
 pub(crate) mod separate;
 pub(crate) mod task_host;
@@ -23,9 +22,9 @@ pub(crate) mod throttle;
 use crate::Error;
 use crate::base::health::Health;
 use crate::base::options::Options;
+use crate::base::places::Places;
 use crate::base::store_id::StoreId;
 use crate::pipeline::{Above, Memory, Pipeline};
-use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::Versions;
 use crate::work::collect::Collections;
@@ -35,7 +34,6 @@ use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
 use situ_base::Env;
 use situ_compaction::Compactor;
-use situ_disks::CAPACITY;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -66,8 +64,8 @@ pub(crate) struct Work {
     pub(crate) collections: Collections,
     /// State of the payment of debts.
     pub(crate) debt_watch: DebtWatch,
-    /// The placement of new tables, if there are two disks.
-    pub(crate) placement: Option<Placement>,
+    /// Decides where new tables go.
+    pub(crate) places: Arc<dyn Places>,
 }
 
 impl Work {
@@ -86,7 +84,7 @@ impl Above for Work {
     }
 
     fn next_flush_goes_to(&self) -> u32 {
-        self.placement.as_ref().map_or(CAPACITY, |placement| placement.next_flush_goes_to(0))
+        self.places.next_flush_goes_to(0)
     }
 
     fn log_was_synced(&self, took: Duration, now: Duration) {

@@ -107,6 +107,7 @@
 //! | `hash` | `situ::hash`: a store for drives that compress, without an order of keys |
 //! | `cache` | `situ::cache`: a cache in memory and on flash |
 //! | `rawdisk` | `situ::rawdisk`: volumes on disks without a file system |
+//! | `tiers` | `situ::tiers`: a fast disk for the log and the upper levels |
 //! | `offload` | `situ::offload`: compactions divided between the processor and other units |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -123,21 +124,21 @@ pub use situ_engine::{
 };
 // Options and bounds.
 pub use situ_engine::{
-    BATCH_BYTES_MAX, Compression, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, PlacementRule, ReadOptions,
-    ScanOptions, SizeOptions, Trim, VALUE_BYTES_MAX, VALUE_LOG_MIN_BYTES, Victims,
+    BATCH_BYTES_MAX, Compression, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, ReadOptions, ScanOptions,
+    SizeOptions, Trim, VALUE_BYTES_MAX, VALUE_LOG_MIN_BYTES, Victims,
 };
 // What a store tells of itself.
 pub use situ_engine::{
-    Damage, DebtProperties, KeyspaceProperties, LatencySummary, LevelProperties, Listener, PlacementDecision,
-    PlacementProperties, SegmentProperties, SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage,
-    Statistics, StoreEvent, StoreProperties, TableProperties, ValueLogProperties,
+    Damage, DebtProperties, KeyspaceProperties, LatencySummary, LevelProperties, Listener, SegmentProperties,
+    SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage, Statistics, StoreEvent, StoreProperties,
+    TableProperties, ValueLogProperties,
 };
 // Filters of compactions.
 pub use situ_engine::{CompactionFilter, DeadBefore, Decision, FilterContext, Lifetime};
 // Checks and repairs.
 pub use situ_engine::{
     DAMAGES_MAX, LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, VerifyProgress, VerifyReport,
-    repair, repair_directory, repair_home, repair_volumes, verify, verify_directory, verify_home, verify_volumes,
+    repair, repair_directory, repair_home, verify, verify_directory, verify_home,
 };
 
 /// Time, threads and events: the parts of the operating system that [`StoreBuilder::env`] replaces.
@@ -242,6 +243,18 @@ pub mod offload {
         Sampler, Scheduler, SharePoint, Side, Split, Surroundings, TaskClass, TaskOutcome, TaskRecord, Term, Unit,
         UnitEvent, UnitReport, ValuePoint, ValueSize, calibrate, decode_output, decode_task, encode_output,
         encode_task, growth_ratio, rules_of,
+    };
+}
+
+/// A fast disk for the log and the upper levels of a store. Its functions know both disks; those of the same names in
+/// [`situ`](crate) know one.
+#[cfg(feature = "tiers")]
+#[cfg_attr(docsrs, doc(cfg(feature = "tiers")))]
+pub mod tiers {
+    pub use situ_tiers::{
+        CAPACITY, FAST, PlacementDecision, PlacementProperties, PlacementRule, TieredBuilder, TieredRepair,
+        TieredStore, Tiers, destroy, destroy_home, files_of, files_of_home, repair_directory, repair_home,
+        repair_volumes, verify_directory, verify_home, verify_volumes,
     };
 }
 

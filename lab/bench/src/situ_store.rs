@@ -10,6 +10,8 @@
 
 use situ_base::lock;
 use situ_device::PAGE_BYTES;
+use situ_tiers::TieredBuilder;
+use situ_tiers::Tiers;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -209,7 +211,8 @@ impl SituSettings {
     pub fn options(&self) -> crate::error::Result<Options> {
         let mut options = Options::default();
         options.cache_bytes = self.cache_bytes;
-        options.ablation = situ_engine::Ablation { serial_log: self.serial_log, pinned_level: self.pinned_level };
+        options.ablation = situ_engine::Ablation { serial_log: self.serial_log };
+        options.places = Arc::new(Tiers::new().pinned_level(self.pinned_level));
         options.compactor = Arc::new(self.offload()?);
         options.compaction_threads = self.background_threads.max(1) as usize;
         options.keyspace.memtable_bytes = self.memtable_bytes;
@@ -322,14 +325,14 @@ impl StoreFactory for SituFactory {
             ("value_log_min_bytes", keyspace.value_log_min_bytes.into()),
             ("value_inflation_percent_max", options.value_inflation_percent_max.into()),
             ("serial_log", options.ablation.serial_log.into()),
-            ("pinned_level", options.ablation.pinned_level.into()),
+            ("pinned_level", Tiers::of(&options.places).pinned().into()),
             ("fast_disk", self.fast_disk.as_ref().map(|path| path.display().to_string()).into()),
         ];
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn open(&self, directory: &Path) -> Result<Arc<dyn Store>, StoreFailure> {
-        let mut builder = situ::StoreBuilder::new(self.options.clone());
+        let mut builder = situ::StoreBuilder::new(self.options.clone()).with_tiers();
         if let Some(path) = &self.fast_disk {
             builder = builder.fast_disk(path);
         }
@@ -344,7 +347,7 @@ impl StoreFactory for SituFactory {
     fn remove(&self, directory: &Path) -> Result<(), StoreFailure> {
         match &self.home {
             Some(home) => Ok(home.remove(directory)?),
-            None => Ok(situ::Store::destroy(directory)?),
+            None => Ok(situ_tiers::destroy(directory)?),
         }
     }
 }
@@ -534,10 +537,10 @@ impl Store for SituStore {
             detail.insert(name, count as f64);
         }
         let disks = self.store.disk_use()?;
-        detail.insert("fast_disk_file_bytes".to_owned(), disks.fast_bytes as f64);
+        detail.insert("fast_disk_file_bytes".to_owned(), disks.elsewhere_bytes as f64);
         Ok(StoreStats {
             disk_bytes: Some(match &self.directory {
-                Some(directory) => directory_bytes(directory) + disks.fast_bytes,
+                Some(directory) => directory_bytes(directory) + disks.elsewhere_bytes,
                 None => disks.bytes(),
             }),
             memory_bytes: Some(properties.memtable_bytes + properties.cache_bytes),

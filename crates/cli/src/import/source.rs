@@ -286,7 +286,7 @@ fn check_kind(path: &Path) -> Result<(), Failure> {
     }
     match current(path) {
         Ok(text) if is_rocksdb(&text) => Ok(()),
-        Ok(_) if path.join("IDENTITY").exists() && situ::Store::open_read_only(path).is_ok() => {
+        Ok(_) if path.join("IDENTITY").exists() && situ_tiers::files_of(path).is_ok() => {
             Err(Failure::new(cannot_open(&shown), "it is a store of Situ already")
                 .cure("`situ dump` and `situ load` bring the entries of one store into another"))
         }

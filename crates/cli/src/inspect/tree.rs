@@ -10,10 +10,13 @@ use crate::geometry::DeviceReport;
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ::{KeyspaceOptions, PlacementProperties, SegmentProperties, Store, TableProperties};
+use situ::{KeyspaceOptions, SegmentProperties, Store, TableProperties};
 use situ_server::{ExpiryRule, ITEMS_KEYSPACE, stored_clock, stored_rule};
 use situ_storage::{FileMeta, FileName, Volume};
 use situ_table::{DeadBefore, Lifetimes};
+use situ_tiers::FAST;
+use situ_tiers::PlacementProperties;
+use situ_tiers::TieredStore;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
@@ -214,7 +217,7 @@ impl From<TableProperties> for TableReport {
             deletions: table.deletions,
             range_deletions: table.range_deletions,
             raw_bytes: table.raw_bytes,
-            on_fast_disk: table.on_fast_disk,
+            on_fast_disk: table.volume == FAST,
             smallest_sequence: table.smallest_sequence,
             largest_sequence: table.largest_sequence,
             created_unix_s: table.created_unix_s,
@@ -382,7 +385,7 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
         table_bytes: properties.table_bytes,
         log_bytes: log_files.iter().map(|file| file.bytes).sum(),
         log_files,
-        fast_disk: properties.placement.map(FastDisk::from),
+        fast_disk: store.placement().map(FastDisk::from),
         keyspaces,
     })
 }

@@ -108,7 +108,7 @@ fn items_on_flash_outlive_the_process_and_never_go_back() {
         assert_eq!(serving.ask(&(deleted + "mn\r\nquit\r\n")), "MN\r\n");
         // Enough of them lie there, however slow the disk is.
         let deadline = Instant::now() + Duration::from_secs(60);
-        while bytes_on_flash(&serving) < 24 << 20 {
+        while bytes_on_flash(&serving) < 18 << 20 {
             assert!(Instant::now() < deadline, "{} bytes are on flash", bytes_on_flash(&serving));
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -2,24 +2,24 @@
 
 use crate::Result;
 use crate::api::store::Store;
-use situ_disks::Role;
+use crate::base::places::HOME;
 use situ_storage::{PAGE_BYTES, Volume};
 
 /// The disk space that the files of a store take, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct DiskUse {
-    /// On the capacity disk; of a store without a fast disk, everything.
-    pub capacity_bytes: u64,
-    /// On the fast disk, with or without a file system.
-    pub fast_bytes: u64,
+    /// At home; of a store on one volume, everything.
+    pub home_bytes: u64,
+    /// On other volumes.
+    pub elsewhere_bytes: u64,
 }
 
 impl DiskUse {
-    /// Returns the bytes on both disks.
+    /// Returns the bytes on all volumes.
     #[must_use]
     pub fn bytes(self) -> u64 {
-        self.capacity_bytes + self.fast_bytes
+        self.home_bytes + self.elsewhere_bytes
     }
 }
 
@@ -33,7 +33,7 @@ impl Store {
     /// snapshots and iterators keep. Log files and spares count with the space that they have reserved, and so does
     /// metadata. A table that is being written counts as far as its disk lists it. A segment of the value log counts
     /// with its holes: the part of [`ValueLogProperties::trimmed_bytes`](crate::ValueLogProperties::trimmed_bytes) that
-    /// was discarded takes no space. The sum leaves out the space that a raw fast disk itself needs; `situ disk show`
+    /// was discarded takes no space. The sum leaves out the space that a raw disk itself needs; `situ disk show`
     /// reports it.
     ///
     /// The call lists the files, so it is meant for reports, not for every operation.
@@ -42,12 +42,13 @@ impl Store {
     /// A disk cannot be listed.
     pub fn disk_use(&self) -> Result<DiskUse> {
         let core = self.core();
-        Ok(match &core.versions.source.disks {
-            Some(disks) => DiskUse {
-                capacity_bytes: bytes_on(&disks.capacity().volume)?,
-                fast_bytes: disks.with_role(Role::Fast).map_or(Ok(0), |fast| bytes_on(&fast.volume))?,
-            },
-            None => DiskUse { capacity_bytes: bytes_on(&*core.versions.volume)?, fast_bytes: 0 },
-        })
+        let volumes = &core.versions.source.volumes;
+        let mut disk_use = DiskUse::default();
+        for number in volumes.numbers() {
+            let bytes = volumes.numbered(number).map_or(Ok(0), bytes_on)?;
+            let sum = if number == HOME { &mut disk_use.home_bytes } else { &mut disk_use.elsewhere_bytes };
+            *sum += bytes;
+        }
+        Ok(disk_use)
     }
 }

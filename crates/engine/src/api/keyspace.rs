@@ -22,7 +22,6 @@ use crate::versions::snapshot::ReadPoint;
 use crate::versions::version::Level;
 use crate::versions::view::View;
 use crate::{Error, Result};
-use situ_disks::FAST;
 use situ_table::ReadOptions as TableReadOptions;
 use std::fmt;
 use std::sync::Arc;
@@ -550,7 +549,7 @@ impl Keyspace {
                     begin: meta.span.begin.clone(),
                     end: meta.span.end.clone(),
                     is_open: file.is_open(),
-                    on_fast_disk: meta.volume == FAST,
+                    volume: meta.volume,
                 }
             })
             .collect()
@@ -665,6 +664,6 @@ pub struct TableProperties {
     pub end: Vec<u8>,
     /// True if the table has been read from since the store was opened.
     pub is_open: bool,
-    /// True if the table lies on the store's fast disk.
-    pub on_fast_disk: bool,
+    /// The number of the volume where the table lies; [`HOME`](crate::places::HOME) in a store on one volume.
+    pub volume: u32,
 }

@@ -10,20 +10,17 @@ use crate::base::batch::WriteBatch;
 use crate::base::damage::Damage;
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Durability, KeyspaceOptions, Options};
+use crate::base::places::{HomeName, HomeVolume, MakePlaces, Places, Plain, Volumes};
 use crate::base::stats::{DebtProperties, Statistics};
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::opening::closing::Open;
-use crate::opening::membership::{
-    Access, Given, clear_fast_disk, clear_fast_disk_of, given, given_home, refuse_fast_disk_as_home,
-};
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::opening::values::check_room_for_values;
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
 use crate::pipeline::seal::Level0;
 use crate::pipeline::space::SpaceProperties;
 use crate::pipeline::write::write;
-use crate::placement::run::PlacementProperties;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::Version;
@@ -34,7 +31,7 @@ use situ_compaction::MakeCompactor;
 use situ_storage::{DirectoryVolume, FileName, Space, Volume};
 use situ_values::ValueLog;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -56,19 +53,12 @@ pub struct StoreBuilder {
     keyspaces: KeyspaceChoices,
     env: Env,
     read_only: bool,
-    fast_disk: Option<PathBuf>,
 }
 
 impl StoreBuilder {
     /// Begins with `options`.
     pub fn new(options: Options) -> StoreBuilder {
-        StoreBuilder {
-            options,
-            keyspaces: KeyspaceChoices::new(),
-            env: Env::system(),
-            read_only: false,
-            fast_disk: None,
-        }
+        StoreBuilder { options, keyspaces: KeyspaceChoices::new(), env: Env::system(), read_only: false }
     }
 
     /// Sets the options of a keyspace: of one that exists at open, and of one that [`Store::keyspace`] creates later.
@@ -94,7 +84,7 @@ impl StoreBuilder {
     /// The writer erases values of the value log that are dead for its own readers. A read that needs such a value
     /// answers [`Error::Changed`]: open the store again.
     ///
-    /// A fast disk without a file system keeps nothing for readers. The writer reuses the pages of a table there soon
+    /// A disk without a file system keeps nothing for readers. The writer reuses the pages of a table there soon
     /// after it has deleted the table. A read that needs these pages finds no such table, and never gets their present
     /// contents. Its error names the cure: open the store again.
     #[must_use]
@@ -103,14 +93,10 @@ impl StoreBuilder {
         self
     }
 
-    /// Sets a fast disk for the log and the upper levels. The path names a directory of a file system on the disk.
-    /// Without a file system, it names a device or a preallocated file that `situ disk format` has prepared. The store
-    /// makes the directory if its parent exists. A new store is made with the disk. An existing store that has no fast
-    /// disk adds the disk, if nothing is there yet. From then on the store remembers the disk, does not open without
-    /// it, and finds it by itself where it was last. Name the disk again if it has moved.
+    /// Sets what finds the store's volumes and decides where its files go.
     #[must_use]
-    pub fn fast_disk(mut self, path: impl Into<PathBuf>) -> StoreBuilder {
-        self.fast_disk = Some(path.into());
+    pub fn places(mut self, places: impl MakePlaces + 'static) -> StoreBuilder {
+        self.options.places = Arc::new(places);
         self
     }
 
@@ -125,26 +111,20 @@ impl StoreBuilder {
     ///
     /// # Errors
     /// The directory cannot be used; another process has the store open; there is (or is not) a store; the store is
-    /// damaged; its fast disk is missing or another's. The text names the cure.
+    /// damaged; one of its volumes is missing or another's. The text names the cure.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Store> {
         let create = self.options.create_if_missing && !self.read_only;
         let directory = directory.as_ref();
         let volume = if create { DirectoryVolume::create(directory)? } else { DirectoryVolume::open(directory)? };
-        let access = if self.read_only { Access::Read } else { Access::Write };
-        let given = given(volume, self.fast_disk.as_deref(), &self.env, create, access)?;
-        self.open_given(&given)
+        self.open_given(&HomeVolume::directory(volume))
     }
 
-    /// Opens the store whose home is a volume elsewhere, such as a node's. The [fast disk](StoreBuilder::fast_disk) is
-    /// local; the store remembers it as one whose home is a directory does.
+    /// Opens the store whose home is a volume elsewhere, such as a node's.
     ///
     /// # Errors
     /// As [`open`](StoreBuilder::open).
     pub fn open_home(self, home: &Arc<dyn Volume>) -> Result<Store> {
-        let create = self.options.create_if_missing && !self.read_only;
-        let access = if self.read_only { Access::Read } else { Access::Write };
-        let given = given_home(home, self.fast_disk.as_deref(), &self.env, create, access)?;
-        self.open_given(&given)
+        self.open_given(&HomeVolume::elsewhere(home))
     }
 
     /// Opens the store in a volume.
@@ -152,20 +132,16 @@ impl StoreBuilder {
     /// # Errors
     /// As [`open`](StoreBuilder::open).
     pub fn open_volume(self, volume: Arc<dyn Volume>) -> Result<Store> {
-        self.open_volumes(volume, None)
+        self.open_given(&HomeVolume::given(volume))
     }
 
-    /// Opens the store whose home is `capacity`, with or without a fast disk; see
-    /// [`fast_disk`](StoreBuilder::fast_disk).
-    ///
-    /// # Errors
-    /// As [`open`](StoreBuilder::open).
-    pub fn open_volumes(self, capacity: Arc<dyn Volume>, fast: Option<Arc<dyn Volume>>) -> Result<Store> {
-        self.open_given(&Given::volumes(capacity, fast.map(Into::into)))
+    /// Returns the options so far.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
-    fn open_given(self, given: &Given) -> Result<Store> {
-        let opened = open(given, self.env, self.options, &self.keyspaces, self.read_only)?;
+    fn open_given(self, home: &HomeVolume) -> Result<Store> {
+        let opened = open(home, self.env, self.options, &self.keyspaces, self.read_only)?;
         let core = opened.core;
         let default = lock(&core.versions.registry).by_id.get(&DEFAULT_KEYSPACE_ID).cloned();
         let default = default.ok_or_else(|| Error::NoSuchKeyspace { name: DEFAULT_KEYSPACE.to_owned() })?;
@@ -246,9 +222,8 @@ impl Store {
         StoreBuilder::new(Options::default()).read_only().open(directory)
     }
 
-    /// Removes the store in `directory` with all of its contents, and the directory if nothing else is left there. The
-    /// call does the same on the store's fast disk, which has to be where it was last. Files that are not a store's
-    /// stay. An interrupted call can be made again.
+    /// Removes the store in `directory` with all of its contents, and the directory if nothing else is left there.
+    /// Files that are not a store's stay. An interrupted call can be made again.
     ///
     /// ```
     /// # use situ_engine as situ;
@@ -263,16 +238,22 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// Another process has the store open; the fast disk is not there; the system refuses to remove a file.
+    /// Another process has the store open; the store has further volumes; the system refuses to remove a file.
     pub fn destroy(directory: impl AsRef<Path>) -> Result<()> {
-        let directory = directory.as_ref();
-        let volume = DirectoryVolume::open(directory)?;
-        refuse_fast_disk_as_home(&volume)?;
-        let lock = volume.lock()?;
-        refuse_fast_disk_as_home(&volume)?;
-        clear_fast_disk(&volume)?;
-        remove_files(&volume)?;
-        drop(lock);
+        Store::destroy_with(&HomeVolume::directory(DirectoryVolume::open(directory.as_ref())?), &Plain)
+    }
+
+    /// Removes the store in `home` as [`destroy`](Store::destroy) does, on all the volumes that `places` finds.
+    ///
+    /// # Errors
+    /// As [`destroy`](Store::destroy); a volume is missing or locked.
+    pub fn destroy_with(home: &HomeVolume, places: &dyn MakePlaces) -> Result<()> {
+        let locks = places.clear(home, &Env::system())?;
+        remove_files(&*home.volume)?;
+        let HomeName::Directory(directory) = &home.named else {
+            return Ok(home.volume.sync_names()?);
+        };
+        drop(locks);
         match std::fs::remove_dir(directory) {
             Err(e) if e.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
                 Err(situ_storage::Error::io("remove", directory.display(), e).into())
@@ -286,14 +267,7 @@ impl Store {
     /// # Errors
     /// As [`destroy`](Store::destroy).
     pub fn destroy_home(home: &Arc<dyn Volume>) -> Result<()> {
-        refuse_fast_disk_as_home(&**home)?;
-        let lock = home.lock()?;
-        refuse_fast_disk_as_home(&**home)?;
-        clear_fast_disk_of(&**home, Some(&home.location()))?;
-        remove_files(&**home)?;
-        home.sync_names()?;
-        drop(lock);
-        Ok(())
+        Store::destroy_with(&HomeVolume::elsewhere(home), &Plain)
     }
 
     /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or
@@ -397,7 +371,7 @@ impl Store {
         check_name(name)?;
         let core = self.core();
         core.memory.writable()?;
-        check_room_for_values(&core.versions.source, &core.versions.volume, &options)?;
+        check_room_for_values(&core.versions.source, &options)?;
         let _guest = core.health.enter()?;
         let mut editor = core.versions.edit()?;
         let id = {
@@ -627,17 +601,22 @@ impl Store {
         self.core().work.wait_idle()
     }
 
-    /// Takes the fast disk away. The log goes on on the capacity disk, and tables are copied there. When nothing is
-    /// left on the fast disk, the store notes that it has none. Reads and writes go on meanwhile. The call waits for
-    /// iterators that were opened before and hold tables there. If the call ends early, the store goes on using the
-    /// disk, and the call can be made again.
+    /// Returns what decides where the store's files go.
+    pub fn places(&self) -> &Arc<dyn Places> {
+        &self.core().work.places
+    }
+
+    /// Returns the volumes that the store lies on.
+    pub fn volumes(&self) -> &Arc<dyn Volumes> {
+        &self.core().versions.source.volumes
+    }
+
+    /// Checks that the store takes writes.
     ///
     /// # Errors
-    /// There is no fast disk. The capacity disk has no room for the files of the fast disk, and then nothing is moved.
-    /// The capacity disk is full. One of the disks fails. The fast disk has a file that is not the store's, or one that
-    /// a repair has set aside and that cannot be read. The store is closed meanwhile.
-    pub fn drain_fast_disk(&self) -> Result<()> {
-        self.core().work.drain()
+    /// The store is open read-only, is closed, or has failed.
+    pub fn check_writable(&self) -> Result<()> {
+        self.core().memory.writable().map(drop)
     }
 
     /// Checks the conditions that an open store meets at any moment. The versions' invariants hold. Each table in the
@@ -700,7 +679,6 @@ impl Store {
             options: core.options.named(),
             space: core.versions.volume.space(),
             watched_space: core.memory.space.properties(),
-            placement: core.work.placement.as_ref().and_then(|placement| placement.properties()),
             value_log: core.versions.source.values.log_if_open().map(|log| ValueLogProperties::of(log)),
             debts: core.work.debt_properties(),
         }
@@ -806,14 +784,12 @@ pub struct StoreProperties {
     /// The options in force, by name, in their bounds; those of keyspaces are in
     /// [`KeyspaceProperties`](crate::KeyspaceProperties).
     pub options: Vec<(&'static str, String)>,
-    /// The space on the volume; on the capacity disk, if there are two. It includes the physical space that the drive
+    /// The space on the volume; on the home, if there are several. It includes the physical space that the drive
     /// below counts.
     pub space: Space,
     /// The known physical space that the store may still use. `None` on disks that do not compress or do not report it,
     /// and before the first write.
     pub watched_space: Option<SpaceProperties>,
-    /// The use of the fast disk, if there is one.
-    pub placement: Option<PlacementProperties>,
     /// The value log, if the store has one.
     pub value_log: Option<ValueLogProperties>,
     /// Debts of the store: dead entries and files that still take space.

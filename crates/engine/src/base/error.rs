@@ -2,7 +2,6 @@
 
 use crate::base::lock_wait::LockWait;
 use crate::base::value::Key;
-use situ_disks::NotLetGo;
 use situ_pipeline::SpaceShortage;
 use situ_storage as storage;
 use situ_storage::{Error as StorageError, Excerpt};
@@ -93,7 +92,7 @@ pub enum Error {
     },
     /// An argument is out of bounds; the text names the bounds.
     Invalid(String),
-    /// A fast disk is missing, is not this store's, or is there where none belongs; the text names the case and the
+    /// A volume is missing, is not this store's, or is there where none belongs; the text names the case and the
     /// cure.
     Disks(String),
     /// The store is missing, and the options do not create it; or it exists, and the options ask for a new one.
@@ -239,12 +238,6 @@ pub(crate) struct Unfinished {
     pub(crate) error: StorageError,
     /// True if either of the two files may be in force after a crash; otherwise the old one is.
     pub(crate) in_doubt: bool,
-}
-
-impl From<NotLetGo> for Error {
-    fn from(not: NotLetGo) -> Error {
-        not.error.into()
-    }
 }
 
 impl From<Unfinished> for Error {

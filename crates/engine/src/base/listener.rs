@@ -147,8 +147,10 @@ pub enum StoreEvent {
         /// The damage.
         error: Error,
     },
-    /// New tables of levels below `after` go to the fast disk from now on.
+    /// New tables of levels below `after` go to another volume than the home from now on.
     PlacementChanged {
+        /// The volume, in words.
+        to: String,
         /// The number of levels before.
         before: usize,
         /// The number of levels now.
@@ -156,19 +158,19 @@ pub enum StoreEvent {
         /// The reason.
         reason: String,
     },
-    /// A flush or a compaction for which the capacity disk has no room is done again on any disk with room.
+    /// A flush or a compaction for which the home has no room is done again on any volume with room.
     HomeFull {
-        /// The message of the capacity disk.
+        /// The message of the home.
         reason: String,
     },
-    /// A table that was meant for the fast disk goes to the capacity disk.
+    /// A table that was meant for another volume goes home.
     TableSpilled {
         /// Its level.
         level: usize,
         /// The reason.
         reason: String,
     },
-    /// A table was copied to the other disk because of the rate of its reads.
+    /// A table was copied to another volume because of the rate of its reads.
     TableRelocated {
         /// The keyspace's name.
         keyspace: String,
@@ -176,21 +178,23 @@ pub enum StoreEvent {
         table: u64,
         /// Its level.
         level: usize,
-        /// True if it moved to the fast disk, false if away from it.
-        to_fast_disk: bool,
+        /// The volume that it was copied to, in words.
+        to: String,
         /// The reason.
         reason: String,
     },
     /// The level of free space of a disk has changed.
     Space(SpaceChange),
-    /// While the fast disk is being drained: a file that a repair had set aside there is on the capacity disk now.
+    /// While a volume is being emptied: a file that a repair had set aside there is at home now.
     DamagedFileMoved {
         /// Its name there.
         file: String,
     },
-    /// The fast disk has a fault, for now or for good; the store goes on without the function. The listener gets each
-    /// fault once, within seconds, while the disks are used.
-    FastDiskDegraded {
+    /// A volume has a fault, for now or for good; the store goes on without the function. The listener gets each fault
+    /// once, within seconds, while the volumes are used.
+    VolumeDegraded {
+        /// The volume, in words.
+        volume: String,
         /// The fault, and its reason.
         trouble: String,
     },
@@ -250,24 +254,23 @@ impl fmt::Display for StoreEvent {
                 "damage found: {error}. Reads of damaged data fail; all other operations work. Close the store and run `situ \
                  repair`, or restore a backup"
             ),
-            StoreEvent::PlacementChanged { before, after, reason } => {
-                write!(f, "new tables of levels below {after} go to the fast disk (before, below {before}): {reason}")
+            StoreEvent::PlacementChanged { to, before, after, reason } => {
+                write!(f, "new tables of levels below {after} go to {to} (before, below {before}): {reason}")
             }
             StoreEvent::HomeFull { reason } => {
                 write!(f, "tables go to whichever disk has room: {reason}")
             }
             StoreEvent::TableSpilled { level, reason } => {
-                write!(f, "a new table of level {level} goes to the capacity disk: {reason}")
+                write!(f, "a new table of level {level} goes home: {reason}")
             }
-            StoreEvent::TableRelocated { keyspace, table, level, to_fast_disk, reason } => {
-                let disk = if *to_fast_disk { "fast" } else { "capacity" };
-                write!(f, "{keyspace}: table {table} of level {level} was copied to the {disk} disk: {reason}")
+            StoreEvent::TableRelocated { keyspace, table, level, to, reason } => {
+                write!(f, "{keyspace}: table {table} of level {level} was copied to {to}: {reason}")
             }
             StoreEvent::Space(change) => change.fmt(f),
             StoreEvent::DamagedFileMoved { file } => {
-                write!(f, "{file}, which a repair had set aside on the fast disk, was moved to the capacity disk")
+                write!(f, "{file}, which a repair had set aside, was moved home")
             }
-            StoreEvent::FastDiskDegraded { trouble } => write!(f, "the fast disk: {trouble}"),
+            StoreEvent::VolumeDegraded { volume, trouble } => write!(f, "{volume}: {trouble}"),
             StoreEvent::Failed { error } => write!(f, "the store takes no more writes: {error}"),
         }
     }

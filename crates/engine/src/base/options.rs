@@ -1,6 +1,7 @@
 //! Options: few, with units in their names and defaults that are right for a newcomer.
 
 use crate::base::listener::Listener;
+use crate::base::places::{MakePlaces, Plain};
 use rustix::process::{Resource, getrlimit};
 use situ_compaction::{CompactionFilter, Local, MakeCompactor};
 use situ_table::{Compression, TableOptions};
@@ -60,9 +61,6 @@ impl From<Durability> for situ_log::Durability {
 pub struct Ablation {
     /// The log has one write in flight at a time, and one logger carries all asynchronous writes.
     pub serial_log: bool,
-    /// New tables of levels below this one, and no others, go to the fast disk as far as there is room, whatever the
-    /// load is. Frequent reads do not move a table there.
-    pub pinned_level: Option<usize>,
 }
 
 /// A setter for each field: `Options::default().cache_bytes(1 << 30).compaction_threads(2)`. The field has the
@@ -146,11 +144,6 @@ pub struct Options {
     /// Default: 1,024, enough to keep a disk with deep queues at work. A lower number shortens the time of each
     /// request.
     pub requests_outstanding_max: usize,
-    /// Two bandwidths of the fast disk, in bytes a second. Between them the levels that go to the disk stay as they
-    /// are. Below the first, the store adds a deeper level if there is room. Above the second, it takes the deepest one
-    /// away. Default: none; the store derives both from the measured bandwidth of the disk. The option counts for
-    /// stores with a fast disk only.
-    pub fast_disk_bytes_per_s: Option<(u64, u64)>,
     /// The maximum number of locks that pessimistic transactions hold together. Default: 1,048,576; each takes some 200
     /// bytes and its key.
     pub transaction_locks_max: u64,
@@ -173,6 +166,9 @@ pub struct Options {
     pub listener: Option<Arc<dyn Listener>>,
     /// The maker of the store's compactor. Default: [`Local`], which runs compactions on this machine's processors.
     pub compactor: Arc<dyn MakeCompactor>,
+    /// Finds the store's volumes, and decides where its files go. Default: [`Plain`], which keeps everything on the
+    /// volume that the caller opens.
+    pub places: Arc<dyn MakePlaces>,
     /// The parts that are switched off. Default: none.
     #[doc(hidden)]
     pub ablation: Ablation,
@@ -189,7 +185,6 @@ setters!(Options {
     compaction_threads: usize,
     compaction_bytes_per_s_max: u64,
     requests_outstanding_max: usize,
-    fast_disk_bytes_per_s: (u64, u64) => Some(fast_disk_bytes_per_s),
     transaction_locks_max: u64,
     keyspace: KeyspaceOptions,
     value_segment_bytes: u64,
@@ -198,6 +193,7 @@ setters!(Options {
     value_inflation_percent_max: u32,
     listener: Arc<dyn Listener> => Some(listener),
     compactor: Arc<dyn MakeCompactor>,
+    places: Arc<dyn MakePlaces>,
 });
 
 impl Default for Options {
@@ -213,7 +209,6 @@ impl Default for Options {
             compaction_threads: std::thread::available_parallelism().map_or(1, |n| n.get()).clamp(1, 8),
             compaction_bytes_per_s_max: 0,
             requests_outstanding_max: 1024,
-            fast_disk_bytes_per_s: None,
             transaction_locks_max: 1 << 20,
             keyspace: KeyspaceOptions::default(),
             value_segment_bytes: 64 << 20,
@@ -222,6 +217,7 @@ impl Default for Options {
             value_inflation_percent_max: 125,
             listener: None,
             compactor: Arc::new(Local),
+            places: Arc::new(Plain),
             ablation: Ablation::default(),
         }
     }
@@ -263,22 +259,16 @@ impl Options {
             ("compaction_threads", self.compaction_threads.to_string()),
             ("compaction_bytes_per_s_max", self.compaction_bytes_per_s_max.to_string()),
             ("requests_outstanding_max", self.requests_outstanding_max.to_string()),
-            (
-                "fast_disk_bytes_per_s",
-                self.fast_disk_bytes_per_s.map_or("none".to_owned(), |(low, high)| format!("{low} to {high}")),
-            ),
             ("transaction_locks_max", self.transaction_locks_max.to_string()),
             ("value_segment_bytes", self.value_segment_bytes.to_string()),
             ("value_trim", self.value_trim.map_or("by the disk".to_owned(), |trim| format!("{trim:?}"))),
             ("value_victims", format!("{:?}", self.value_victims)),
             ("value_inflation_percent_max", self.value_inflation_percent_max.to_string()),
             ("compaction", self.compactor.name()),
+            ("places", self.places.name()),
         ];
         if self.ablation.serial_log {
             named.push(("serial_log", "true".to_owned()));
-        }
-        if let Some(level) = self.ablation.pinned_level {
-            named.push(("pinned_level", level.to_string()));
         }
         named
     }
@@ -307,7 +297,7 @@ pub struct KeyspaceOptions {
     /// only begun. Default: 64 MiB.
     pub memtable_bytes: u64,
     /// The maximum number of memtables in memory, the active one included; writers wait when all are full. Default: 4.
-    /// If the log has its own area of a fast disk, the number is limited to the memtables whose log files fit there.
+    /// If the log has its own area of a disk, the number is limited to the memtables whose log files fit there.
     /// [`KeyspaceProperties::memtables_max`](crate::KeyspaceProperties) is the number in force.
     pub memtables_max: usize,
     /// The compression of the blocks of each level; the last entry holds for all deeper levels. Default: LZ4
@@ -534,7 +524,6 @@ mod tests {
             compaction_threads,
             compaction_bytes_per_s_max,
             requests_outstanding_max,
-            fast_disk_bytes_per_s,
             transaction_locks_max,
             keyspace,
             value_segment_bytes,
@@ -543,6 +532,7 @@ mod tests {
             value_inflation_percent_max,
             listener: _,
             compactor: _,
+            places: _,
             ablation: _,
         } = Options::default()
             .create_if_missing(false)
@@ -555,7 +545,6 @@ mod tests {
             .compaction_threads(4)
             .compaction_bytes_per_s_max(5)
             .requests_outstanding_max(6)
-            .fast_disk_bytes_per_s((7, 8))
             .transaction_locks_max(9)
             .value_segment_bytes(13)
             .value_trim(Trim::Full)
@@ -565,7 +554,7 @@ mod tests {
         assert_eq!((create_if_missing, error_if_exists, durability), (false, true, Durability::Synced));
         assert_eq!((cache_bytes, open_tables_max, log_bytes_max, compaction_threads), (1, 2, 3, 4));
         assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max), (5, 6));
-        assert_eq!((fast_disk_bytes_per_s, transaction_locks_max, keyspace.table_bytes), (Some((7, 8)), 9, 10));
+        assert_eq!((transaction_locks_max, keyspace.table_bytes), (9, 10));
         assert_eq!((value_segment_bytes, value_trim, value_inflation_percent_max), (13, Some(Trim::Full), 14));
         assert_eq!((value_victims, memtables_bytes_max), (Victims::Fifo, Some(15)));
         let SizeOptions { include_memtables, include_tables } =

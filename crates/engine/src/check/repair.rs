@@ -25,9 +25,9 @@
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
 //! tried again: new tables have temporary names until just before. A repair that fails removes them, or the next repair
 //! does. A crash between their renaming and the manifest leaves tables that no manifest names. If files are missing as
-//! well, the next try is a rebuild. The same holds for tables that the log is replayed into on a fast disk, which have
-//! their own names at once. After the manifest the store is repaired, and a crash costs only the files that were still
-//! to be set aside.
+//! well, the next try is a rebuild. The same holds for tables that the log is replayed into on another volume, which
+//! have their own names at once. After the manifest the store is repaired, and a crash costs only the files that were
+//! still to be set aside.
 //!
 //! **Limits.** A rebuild takes all tables that it finds. This includes a table that a compaction had replaced, and that
 //! was not deleted yet when the machine stopped. If the manifest of that compaction cannot be read at all, keys deleted
@@ -45,13 +45,14 @@ mod values;
 use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Options, setters};
+use crate::base::places::{Found, HomeVolume, Purpose, Volumes};
 use crate::check::verify::{check_identity, differences};
-use crate::opening::membership::{Access, Given, Joined, given, given_home, join};
 use crate::opening::open::{
     Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, StoreState, needed_logs, refuse_hash_store, remove,
 };
 use crate::opening::values::open_values;
 use crate::versions::manifest;
+use crate::versions::version::TableSource;
 use crate::versions::version::{Added, Removed, TableFile, TableMeta, Version};
 use crate::{Error, Result};
 use logs::{LogSurvey, MissingLogs};
@@ -62,7 +63,7 @@ use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, V
 use situ_table::format::{FOOTER_BYTES, HEADER_BYTES};
 use situ_table::{BlockCache, Table};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tables::{Salvager, TreePlace};
@@ -75,51 +76,28 @@ pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 pub struct RepairOptions {
     /// True for a report only: the actions of a repair and the losses. Nothing is changed. Default false.
     pub dry_run: bool,
-    /// True to give up the store's fast disk and its files, if that disk is dead. The report lists the losses: writes
-    /// that were in the log only, and the keys of the tables on the disk. Such a key may be missing, have an older
-    /// value, or be back although it was deleted. The store has one disk then; another fast one can be added. Default
-    /// false.
-    pub without_fast_disk: bool,
-    /// The place of the store's fast disk, for [`repair_directory`]; the other functions get the disk itself. Default
-    /// `None`: its place when the store was opened last. Name it if the disk has moved, or if DISKS, which holds the
-    /// place, is damaged.
-    pub fast_disk: Option<PathBuf>,
-    /// The options for new tables (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
-    /// the store is opened with.
+    /// The options for new tables (all keyspaces by [`Options::keyspace`]), and the [places](Options::places) that find
+    /// the store's volumes. Later compactions follow the options that the store is opened with.
     pub options: Options,
 }
 
-setters!(RepairOptions {
-    dry_run: bool,
-    without_fast_disk: bool,
-    fast_disk: impl Into<PathBuf> => Some(fast_disk.into()),
-    options: Options,
-});
-
-impl RepairOptions {
-    fn access(&self) -> Access {
-        let without_fast_disk = self.without_fast_disk;
-        if self.dry_run { Access::Survey { without_fast_disk } } else { Access::Repair { without_fast_disk } }
-    }
-}
+setters!(RepairOptions { dry_run: bool, options: Options });
 
 /// Repairs the store in a directory; see [`repair`].
 ///
 /// # Errors
-/// As [`repair`]; the directory or the fast disk cannot be opened.
+/// As [`repair`]; the directory cannot be opened.
 pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
-    let (directory, access) = (DirectoryVolume::open(directory.as_ref())?, options.access());
-    let given = given(directory, options.fast_disk.as_deref(), &Env::system(), false, access)?;
-    repair_given(&given, &Env::system(), options)
+    let home = HomeVolume::directory(DirectoryVolume::open(directory.as_ref())?);
+    repair_store(&home, &Env::system(), options)
 }
 
 /// As [`repair_directory`], of the store whose home is `home`, which is no directory here.
 ///
 /// # Errors
-/// As [`repair`]; the fast disk cannot be opened.
+/// As [`repair`].
 pub fn repair_home(home: &Arc<dyn Volume>, options: RepairOptions) -> Result<RepairReport> {
-    let given = given_home(home, options.fast_disk.as_deref(), &Env::system(), false, options.access())?;
-    repair_given(&given, &Env::system(), options)
+    repair_store(&HomeVolume::elsewhere(home), &Env::system(), options)
 }
 
 /// Makes a damaged store usable again. The repair keeps sound files and sets others aside. The report lists the losses.
@@ -128,32 +106,24 @@ pub fn repair_home(home: &Arc<dyn Volume>, options: RepairOptions) -> Result<Rep
 /// # Errors
 /// There is no store, or it is open; the disk is full, or refuses to read or write. The old files are untouched then.
 pub fn repair(volume: &Arc<dyn Volume>, env: &Env, options: RepairOptions) -> Result<RepairReport> {
-    repair_given(&Given::alone(Arc::clone(volume)), env, options)
+    repair_store(&HomeVolume::given(Arc::clone(volume)), env, options)
 }
 
-/// As [`repair`], of a store on a capacity disk and a fast one.
+/// As [`repair`], of the store in `home`. The volumes are those that the [places](Options::places) of the options find.
 ///
 /// # Errors
-/// As [`repair`]; the fast disk is missing and was not [given up](RepairOptions::without_fast_disk), or not the
-/// store's.
-pub fn repair_volumes(
-    capacity: &Arc<dyn Volume>,
-    fast: Option<&Arc<dyn Volume>>,
-    env: &Env,
-    options: RepairOptions,
-) -> Result<RepairReport> {
-    repair_given(&Given::volumes(Arc::clone(capacity), fast.cloned().map(Into::into)), env, options)
-}
-
-fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<RepairReport> {
+/// As [`repair`]; a volume is missing, or not the store's.
+pub fn repair_store(home: &HomeVolume, env: &Env, options: RepairOptions) -> Result<RepairReport> {
     // Before the lock, which would leave a file where there is no store.
-    if given.is_empty()? {
-        return Err(Error::Existence(format!("there is no store in {}", given.capacity.location())));
+    let at_home = &home.volume;
+    if home.is_empty()? {
+        return Err(Error::Existence(format!("there is no store in {}", at_home.location())));
     }
-    refuse_hash_store(&given.capacity.location(), &given.capacity.list()?)?;
-    let without_fast_disk = options.without_fast_disk;
-    let joined = join(given, env, options.access())?;
-    let volume = &joined.volume;
+    refuse_hash_store(&at_home.location(), &at_home.list()?)?;
+    let purpose = if options.dry_run { Purpose::Survey } else { Purpose::Repair };
+    let found = options.options.places.find(home, env, purpose)?;
+    let Found { volumes, locks: _locks, damages, notes, gives_up_files, gives_up_log } = found;
+    let volume = volumes.volume();
     let files = volume.list()?;
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
@@ -161,7 +131,8 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
     let mut store_options = options.options.bounded();
     // Nothing is written to the value log.
     store_options.keyspace.value_log_min_bytes = None;
-    let source = joined.source(store_options.cache_bytes, env, store_options.open_tables_max);
+    let cache = BlockCache::new(store_options.cache_bytes);
+    let source = Arc::new(TableSource::new(&volumes, cache, env, store_options.open_tables_max));
     let salvager = Salvager {
         volume: Arc::clone(volume),
         env: env.clone(),
@@ -175,16 +146,15 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
         volume: Arc::clone(volume),
         files,
         salvager,
-        report: RepairReport { dry_run: options.dry_run, ..RepairReport::default() },
+        report: RepairReport { dry_run: options.dry_run, damages, notes, ..RepairReport::default() },
         aside: BTreeSet::new(),
-        without_fast_disk,
-        gives_up_log: joined.gives_up_log,
+        gives_up_files,
+        gives_up_log,
     };
-    repair.disks(&joined);
     if !options.dry_run {
         repair.remove_unfinished()?;
     }
-    let done = repair.carry_out(&joined, env, store_options);
+    let done = repair.carry_out(&*volumes, env, store_options);
     if done.is_err() && !options.dry_run {
         // The files take room that the next repair needs; if they stay, the next try removes them.
         let _ = repair.files_again().and_then(|()| repair.remove_unfinished());
@@ -241,8 +211,8 @@ struct Repair {
     report: RepairReport,
     /// Files to set aside at the end.
     aside: BTreeSet<FileName>,
-    /// True if files of the fast disk are expected to be missing.
-    without_fast_disk: bool,
+    /// True if files on other volumes than the home are expected to be missing.
+    gives_up_files: bool,
     /// True if the log may have gone on in files that the repair cannot read.
     gives_up_log: bool,
 }
@@ -262,23 +232,28 @@ impl Repair {
     }
 
     /// Carries out steps 1 to 6.
-    fn carry_out(&mut self, joined: &Joined, env: &Env, options: Options) -> Result<()> {
+    fn carry_out(&mut self, volumes: &dyn Volumes, env: &Env, options: Options) -> Result<()> {
         if let Err(error) = check_identity(&*self.volume) {
             self.damage(FileName::Identity, error)?;
         }
         let state = self.state()?;
+        if let Basis::Manifest(state) = &state
+            && !self.gives_up_files
+        {
+            volumes.explain_missing(&state.needed_files(&self.files), &self.files)?;
+        }
         let plan = self.survey(state)?;
         if self.is_sound() {
             self.report.was_sound = true;
-            return if self.report.dry_run { Ok(()) } else { joined.give_up() };
+            return if self.report.dry_run { Ok(()) } else { volumes.give_up() };
         }
         if self.report.dry_run {
             self.report.set_aside = self.aside.iter().map(|name| (*name, *name)).collect();
             return Ok(());
         }
-        joined.settle()?;
+        volumes.settle()?;
         self.finish(plan, env, options)?;
-        joined.give_up()
+        volumes.give_up()
     }
 
     fn files_again(&mut self) -> Result<()> {
@@ -294,15 +269,6 @@ impl Repair {
         }
         self.files.retain(|file| !is_unfinished(file));
         Ok(())
-    }
-
-    /// Reports damages of DISKS or MEMBER, and a fast disk that is given up.
-    fn disks(&mut self, joined: &Joined) {
-        self.report.damages.extend(joined.damages.iter().cloned());
-        if joined.given_up.is_some() {
-            let note = "the fast disk is given up: what was on it and nowhere else is lost".to_owned();
-            self.report.notes.push(note);
-        }
     }
 
     /// Notes a damage; an error that is none ends the repair.
@@ -412,7 +378,7 @@ impl Repair {
         // edits.
         let is_stranger = |number: &&u64| !in_force.contains(number) && self.has_footer(**number);
         let strangers = self.tables_found().iter().filter(is_stranger).count();
-        let explained = missing.iter().all(|missing| self.without_fast_disk && missing.on_fast_disk);
+        let explained = missing.iter().all(|missing| self.gives_up_files && missing.may_be_elsewhere);
         let missing = missing.len();
         let unfit = (!explained && (torn || strangers > 0)).then(|| {
             let counted = |count, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
@@ -464,7 +430,7 @@ impl Repair {
                     next_keyspace: fragments.next_keyspace,
                     last_sequence: fragments.last_sequence,
                     lossy_repair: fragments.lossy_repair,
-                    fast_disk: fragments.fast_disk,
+                    several_volumes: fragments.several_volumes,
                     ..StoreState::default()
                 };
                 (state, Some(fragments))

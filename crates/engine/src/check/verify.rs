@@ -25,8 +25,8 @@ use crate::base::batch::Record;
 use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::DEFAULT_KEYSPACE_ID;
 use crate::base::options::{Options, open_tables_max};
+use crate::base::places::{HomeVolume, MakePlaces, Plain, Purpose};
 use crate::check::values::{Beside, for_each_lost_value};
-use crate::opening::membership::{Access, Given, given, given_home, join};
 use crate::opening::open::{IDENTITY, KeyspaceState, StoreState, needed_logs};
 use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_error};
 use crate::opening::values::open_values;
@@ -39,7 +39,7 @@ use crate::{Error, Result};
 use situ_base::Env;
 use situ_log::{RecoveryMode, Tail, recover};
 use situ_storage::{DirectoryVolume, Error as StorageError, Excerpt, FileMeta, FileName, Volume};
-use situ_table::{Cursor, KeyKind, Reach, Table, salvage};
+use situ_table::{BlockCache, Cursor, KeyKind, Reach, Table, salvage};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
@@ -118,8 +118,8 @@ impl fmt::Display for VerifyReport {
 /// # Errors
 /// As [`verify`]; the directory cannot be opened.
 pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
-    let directory = DirectoryVolume::open(directory.as_ref())?;
-    verify_found(given(directory, None, &Env::system(), false, Access::Read), progress)
+    let home = HomeVolume::directory(DirectoryVolume::open(directory.as_ref())?);
+    verify_store(&home, &Plain, &Env::system(), progress)
 }
 
 /// As [`verify_directory`], of the store whose home is `home`, which is no directory here.
@@ -127,15 +127,7 @@ pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(Ve
 /// # Errors
 /// As [`verify`].
 pub fn verify_home(home: &Arc<dyn Volume>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
-    verify_found(given_home(home, None, &Env::system(), false, Access::Read), progress)
-}
-
-fn verify_found(given: Result<Given>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
-    match given {
-        // The metadata of the fast disk.
-        Err(Error::Storage(StorageError::Corruption(damage))) => Ok(VerifyReport::of_disks(*damage)),
-        given => verify_given(&given?, &Env::system(), progress),
-    }
+    verify_store(&HomeVolume::elsewhere(home), &Plain, &Env::system(), progress)
 }
 
 /// Reads and checks every byte of the store in `volume`, which no process should have open for writing. The function
@@ -145,37 +137,34 @@ fn verify_found(given: Result<Given>, progress: &mut dyn FnMut(VerifyProgress)) 
 /// There is no store, its files cannot be listed, or the caller has no right to read one of them. Damage is not an
 /// error but part of the report.
 pub fn verify(volume: &Arc<dyn Volume>, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
-    verify_given(&Given::alone(Arc::clone(volume)), env, progress)
+    verify_store(&HomeVolume::given(Arc::clone(volume)), &Plain, env, progress)
 }
 
-/// As [`verify`], of a store on a capacity disk and a fast one.
+/// As [`verify`], of the store in `home`, on the volumes that `places` finds.
 ///
 /// # Errors
-/// As [`verify`]; the fast disk is missing, or not the store's.
-pub fn verify_volumes(
-    capacity: &Arc<dyn Volume>,
-    fast: Option<&Arc<dyn Volume>>,
+/// As [`verify`]; a volume is missing, or not the store's.
+pub fn verify_store(
+    home: &HomeVolume,
+    places: &dyn MakePlaces,
     env: &Env,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport> {
-    verify_given(&Given::volumes(Arc::clone(capacity), fast.cloned().map(Into::into)), env, progress)
-}
-
-fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     let started = env.clock.now();
-    let joined = match join(given, env, Access::Read) {
-        // DISKS or MEMBER: without them the other files to read are unknown.
+    let found = match places.find(home, env, Purpose::Read) {
+        // Of what names the volumes, or is all that a volume has: without it the other files to read are unknown.
         Err(Error::Storage(StorageError::Corruption(damage))) => {
             return Ok(VerifyReport::of_disks(*damage));
         }
-        joined => joined?,
+        found => found?,
     };
-    let volume = &joined.volume;
+    let volumes = &found.volumes;
+    let volume = volumes.volume();
     let files = volume.list()?;
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
     }
-    let source = joined.source(CACHE_BYTES, env, open_tables_max());
+    let source = Arc::new(TableSource::new(volumes, BlockCache::new(CACHE_BYTES), env, open_tables_max()));
     let bytes_total = files.iter().map(|f| if matches!(f.name, FileName::Table(_)) { 2 * f.bytes } else { f.bytes });
     let mut verifier = Verifier {
         volume,
@@ -190,7 +179,9 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
     if let Some(state) = verifier.manifest() {
         verifier.listing(&state);
         open_values(volume, env, &Options::default().bounded(), &state, &verifier.source, true)?;
-        if let Err(error @ Error::Disks(_)) = joined.refuse_unnamed(given, &state, &verifier.files) {
+        if let Err(error @ Error::Disks(_)) =
+            volumes.explain_missing(&state.needed_files(&verifier.files), &verifier.files)
+        {
             verifier.report.warnings.push(error.to_string());
         }
         for (id, keyspace) in &state.keyspaces {

@@ -16,14 +16,13 @@
 //! **Failure.** The closer makes durable whatever it can, even after a failure. If no thread can be had for closing,
 //! the directory stays locked until the process ends: the store's threads may still be at work in it.
 
+use crate::base::places::{HOME, Locks};
 use crate::base::store_id::is_own_thread;
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::work::background::{Background, may_have_values};
 use crate::{Error, Result};
-use situ_disks::Locks;
-use situ_storage::Volume;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -130,12 +129,17 @@ impl Core {
 
     /// Step 4. Nothing depends on it: room that cannot be reported now is reported when it has been used again.
     fn tidy_at_the_end(&self) {
-        let (Some(_), Some(placement)) = (&self.memory.log, &self.work.placement) else { return };
-        let fast = &placement.fast.volume;
+        let volumes = &self.versions.source.volumes;
+        if self.memory.log.is_none() {
+            return;
+        }
         let until = self.env.clock.now() + TIDYING_MAX;
-        // Room is free when the removal is durable.
-        if fast.sync_names().is_ok() {
-            while fast.tidy() && self.env.clock.now() < until {}
+        let further = volumes.numbers().into_iter().filter(|number| *number != HOME);
+        for volume in further.filter_map(|number| volumes.numbered(number)) {
+            // Room is free when the removal is durable.
+            if volume.sync_names().is_ok() {
+                while volume.tidy() && self.env.clock.now() < until {}
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Opening a store: from files to a running [`Core`].
 //!
-//! 1. Take the lock, and that of the fast disk if there is one (`membership.rs`). `CURRENT` names the manifest. Without
+//! 1. Find the volumes, and take their locks (`places.rs`). `CURRENT` names the manifest. Without
 //!    `CURRENT`, and without any of a store's files, a new store is made.
 //! 2. Apply the manifest's edits. Files that no version names are orphans of an interrupted job and are removed, when
 //!    it is durable that nothing needs them.
@@ -16,9 +16,10 @@
 
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{KeyspaceOptions, Options};
+use crate::base::places::HOME;
+use crate::base::places::{Found, HomeVolume, Locks, Purpose};
 use crate::core::{Core, Parts};
 use crate::memtable::Meter;
-use crate::opening::membership::{Access, Given, join};
 use crate::opening::replay::{Keep, Replay, Replayed};
 use crate::opening::values::{check_room_for_values, open_values};
 use crate::versions::edit::Edit;
@@ -31,11 +32,10 @@ use crate::versions::version::{TableSource, Version};
 use crate::{Error, Result};
 use situ_base::Env;
 use situ_compaction::DroppedValues;
-use situ_disks::FAST;
-use situ_disks::Locks;
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_storage::memory::require;
 use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};
+use situ_table::BlockCache;
 use situ_values::Written;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -62,8 +62,8 @@ pub(crate) struct StoreState {
     pub(crate) closed: Option<u64>,
     /// The time at which a repair last lost something, in milliseconds since 1970.
     pub(crate) lossy_repair: Option<u64>,
-    /// True if the store has a fast disk, or had one.
-    pub(crate) fast_disk: bool,
+    /// True if the store has further volumes, or had some.
+    pub(crate) several_volumes: bool,
 }
 
 pub(crate) struct KeyspaceState {
@@ -86,7 +86,7 @@ impl StoreState {
         self.next_file = edit.next_file.unwrap_or(self.next_file);
         self.closed = edit.closed;
         self.lossy_repair = edit.lossy_repair.or(self.lossy_repair);
-        self.fast_disk |= edit.fast_disk;
+        self.several_volumes |= edit.several_volumes;
         self.last_sequence = edit.last_sequence.unwrap_or(self.last_sequence);
         self.next_keyspace = edit.next_keyspace.unwrap_or(self.next_keyspace);
         for (id, name) in edit.created {
@@ -105,8 +105,8 @@ impl StoreState {
         edit.removed.into_iter().for_each(|(id, removed)| changes.entry(id).or_default().0.push(removed));
         for (id, mut added) in edit.added {
             // A file counts where it is found; the manifest says where it was written.
-            if source.disks.is_some() {
-                added.meta.volume = source.disk_of(added.meta.number);
+            if source.are_several {
+                added.meta.volume = source.volume_of(added.meta.number);
             }
             changes.entry(id).or_default().1.push(added);
         }
@@ -187,21 +187,21 @@ enum Mode {
 const READ_ATTEMPTS_MAX: usize = 20;
 
 pub(crate) fn open(
-    given: &Given,
+    home: &HomeVolume,
     env: Env,
     options: Options,
     keyspaces: &KeyspaceChoices,
     read_only: bool,
 ) -> Result<Opened> {
-    let open_as = |mode| open_once(given, env.clone(), options.clone(), keyspaces, mode);
-    if read_only { open_to_read(given, &open_as) } else { open_as(Mode::Write) }
+    let open_as = |mode| open_once(home, env.clone(), options.clone(), keyspaces, mode);
+    if read_only { open_to_read(home, &open_as) } else { open_as(Mode::Write) }
 }
 
 /// Opens a store that a writer may have open. Between two steps of the reader, the writer may put another manifest in
 /// force and give up files. So the reader believes in damage, or in a missing file, only if the next attempt finds the
 /// very same. The manifest says that a file is not needed before the writer gives up the file. No number is used twice,
 /// so an attempt that begins later does not ask for the file.
-fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Result<Opened> {
+fn open_to_read(home: &HomeVolume, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Result<Opened> {
     let (mut all, mut before) = (true, None);
     for _ in 0..READ_ATTEMPTS_MAX {
         let error = match open_as(Mode::Read { all }) {
@@ -213,14 +213,14 @@ fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Resu
             before = Some(found);
         } else if all {
             // The missing file may be a table that no read asks for, so the next attempts go on without missing tables.
-            // Only these attempts believe that a file is missing, and look for a fast disk that the caller has not
+            // Only these attempts believe that a file is missing, and look for a volume that the caller has not
             // named.
             (all, before) = (false, None);
         } else {
             return Err(error.into());
         }
     }
-    Err(Error::Changed { location: given.capacity.location() })
+    Err(Error::Changed { location: home.volume.location() })
 }
 
 /// Returns the manifest in force, and its length. Any edit changes it.
@@ -229,20 +229,21 @@ fn edits_seen(volume: &dyn Volume) -> Option<(u64, u64)> {
     Some((number, volume.open(FileName::Manifest(number)).ok()?.bytes()))
 }
 
-fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoices, mode: Mode) -> Result<Opened> {
+fn open_once(home: &HomeVolume, env: Env, options: Options, keyspaces: &KeyspaceChoices, mode: Mode) -> Result<Opened> {
     let read_only = mode != Mode::Write;
     let options = options.bounded();
     // Before the lock, which would leave a file where there is no store and none is to be made.
-    if !read_only && !options.create_if_missing && given.is_empty()? {
-        return Err(Error::Existence(format!("there is no store in {}", given.capacity.location())));
+    if !read_only && !options.create_if_missing && home.is_empty()? {
+        return Err(Error::Existence(format!("there is no store in {}", home.volume.location())));
     }
-    let mut joined = join(given, &env, if read_only { Access::Read } else { Access::Write })?;
-    let locks = std::mem::take(&mut joined.locks);
-    let volume = Arc::clone(&joined.volume);
-    let source = joined.source(options.cache_bytes, &env, options.open_tables_max);
+    let purpose = if read_only { Purpose::Read } else { Purpose::Write { create: options.create_if_missing } };
+    let Found { volumes, locks, .. } = options.places.find(home, &env, purpose)?;
+    let volume = Arc::clone(volumes.volume());
+    let source = TableSource::new(&volumes, BlockCache::new(options.cache_bytes), &env, options.open_tables_max);
+    let source = Arc::new(source);
     if !read_only {
         let mut chosen = keyspaces.values().chain([&options.keyspace]);
-        chosen.try_for_each(|options| check_room_for_values(&source, &volume, options))?;
+        chosen.try_for_each(|options| check_room_for_values(&source, options))?;
     }
     let current = manifest::current(&*volume)?;
     // Before the edits are read: a later edit counts as a change.
@@ -279,7 +280,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         if let Some(missing) = missing {
             // A reader looks again before it believes it.
             if mode != (Mode::Read { all: true }) {
-                joined.refuse_unnamed(given, &state, &files)?;
+                volumes.explain_missing(&state.needed_files(&files), &files)?;
             }
             return Err(missing.error(&*volume).into());
         }
@@ -288,7 +289,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     let logs = needed_logs(&state, files.iter().map(|f| f.name));
     let (tables, segments) = (state.tables(), state.segments());
     if let Some(seen) = seen {
-        let (location, beside) = (given.capacity.location(), Arc::clone(&volume));
+        let (location, beside) = (home.volume.location(), Arc::clone(&volume));
         let has_changed = Box::new(move || edits_seen(&*beside) != seen);
         source.values.read_beside(BesideWriter { location, has_changed });
         open_values(&volume, &env, &options, &state, &source, true)?;
@@ -302,7 +303,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         core.hold_tables(mode == Mode::Read { all: true })?;
         return Ok(Opened { core, locks });
     }
-    joined.settle()?;
+    volumes.settle()?;
     let volume = Arc::clone(&ground.volume);
     let orphans = orphans(&files, &tables, &segments, &ground.logs);
     if let (Some(number), false) = (current, orphans.is_empty()) {
@@ -359,8 +360,8 @@ pub(crate) struct Missing {
     pub(crate) what: &'static str,
     pub(crate) expected: String,
     pub(crate) found: String,
-    /// True if the file was on the fast disk, or, for a log file, may have been.
-    pub(crate) on_fast_disk: bool,
+    /// True if the file was on a volume other than the home, or, for a log file, may have been.
+    pub(crate) may_be_elsewhere: bool,
 }
 
 impl Missing {
@@ -389,12 +390,12 @@ impl StoreState {
                 None => (FILE, "no such file".to_owned()),
             };
             let expected = format!("{bytes} bytes, as the manifest says");
-            missing.push(Missing { name, what, expected, found, on_fast_disk: file.meta.volume == FAST });
+            missing.push(Missing { name, what, expected, found, may_be_elsewhere: file.meta.volume != HOME });
         }
         let segments = self.keyspaces.values().flat_map(|k| k.version.segments.files());
         for name in segments.map(|file| FileName::Values(file.number)).filter(|name| !lengths.contains_key(name)) {
             let (expected, found) = ("a segment of values".to_owned(), "no such file".to_owned());
-            missing.push(Missing { name, what: FILE, expected, found, on_fast_disk: false });
+            missing.push(Missing { name, what: FILE, expected, found, may_be_elsewhere: false });
         }
         // The first log file still needed exists from before an edit says so until after one says otherwise.
         let first = self.keyspaces.values().map(|k| k.log_number).min();
@@ -414,7 +415,7 @@ impl StoreState {
                     ""
                 };
                 let expected = format!("a log file of {} bytes or more{newer}", situ_log::FILE_BYTES_MIN);
-                missing.push(Missing { name, what, expected, found, on_fast_disk: true });
+                missing.push(Missing { name, what, expected, found, may_be_elsewhere: true });
             }
         }
         missing
@@ -484,7 +485,7 @@ impl Ground<'_> {
             last_sequence: self.state.last_sequence,
             log_number: 0,
             lossy_repair: self.state.lossy_repair,
-            had_fast_disk: self.state.fast_disk,
+            had_several_volumes: self.state.several_volumes,
             names_tables_later: false,
         }
     }
@@ -516,7 +517,7 @@ impl Ground<'_> {
         let log_number = scratch.versions.new_number();
         // The log frees whole files, so a log with a low limit consists of short ones. A disk's log area bounds the log
         // by itself.
-        let has_area = self.source.disks.is_some();
+        let has_area = self.source.are_several;
         let longest = if has_area { u64::MAX } else { (self.options.log_bytes_max / 4).max(LOG_FILE_BYTES_MIN) };
         let file_bytes = log_file_bytes(&registry).min(longest);
         // One spare: more would be room that is nearly always unused.
@@ -552,7 +553,7 @@ impl Ground<'_> {
             last_sequence: Some(last_sequence),
             next_keyspace: Some(registry.next_id),
             lossy_repair: self.state.lossy_repair,
-            fast_disk: self.state.fast_disk || self.source.disks.is_some(),
+            several_volumes: self.state.several_volumes || self.source.are_several,
             ..Edit::default()
         };
         for keyspace in registry.by_id.values() {
@@ -604,8 +605,8 @@ pub(crate) fn needed_logs(state: &StoreState, files: impl Iterator<Item = FileNa
 }
 
 /// Returns true if a manifest says more than one that a crash left while a store was being made. Such a manifest has no
-/// tables yet, and is no longer than a page, perhaps of zeros. The tables that a longer one names may lie on a fast
-/// disk of which nothing else is known.
+/// tables yet, and is no longer than a page, perhaps of zeros. The tables that a longer one names may lie on a
+/// volume of which nothing else is known.
 fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     const UNBORN_BYTES_MAX: u64 = situ_storage::PAGE_BYTES as u64;
     let (FileName::Manifest(number) | FileName::ManifestCopy(number)) = file.name else { return Ok(false) };
@@ -657,7 +658,7 @@ fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Re
         keyspaces: BTreeMap::from([(DEFAULT_KEYSPACE_ID, default)]),
         closed: None,
         lossy_repair: None,
-        fast_disk: false,
+        several_volumes: false,
     })
 }
 

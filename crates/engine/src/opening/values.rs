@@ -8,6 +8,7 @@
 //! anything.
 
 use crate::base::options::{KeyspaceOptions, Options};
+use crate::base::places::HOME;
 use crate::opening::open::StoreState;
 use crate::versions::version::TableSource;
 use crate::work::separate::bounds;
@@ -35,15 +36,8 @@ fn value_options(options: &Options, nature: &Nature, read_only: bool) -> ValueOp
 ///
 /// # Errors
 /// [`Error::Invalid`], which names the cure.
-pub(crate) fn check_room_for_values(
-    source: &TableSource,
-    home: &Arc<dyn Volume>,
-    options: &KeyspaceOptions,
-) -> Result<()> {
-    let home: &dyn Volume = match &source.disks {
-        Some(disks) => &disks.capacity().volume,
-        None => &**home,
-    };
+pub(crate) fn check_room_for_values(source: &TableSource, options: &KeyspaceOptions) -> Result<()> {
+    let home = source.volumes.numbered(HOME).unwrap_or(&*source.volume);
     if bounds(options).is_none() || home.log_room().is_none() {
         return Ok(());
     }

@@ -1,15 +1,15 @@
-//! The area that the log has to itself on a raw fast disk: the share that memtables may fill, and the writers that wait
+//! The area that the log has to itself on a raw disk: the share that memtables may fill, and the writers that wait
 //! when it is full.
 //!
 //! Its files go when the memtables are tables whose records they hold. So the room of the area bounds the number of
 //! memtables (`seal.rs`). The bytes that the area holds are a part of the debt that slows writers ([`Debt::note_log`]).
 //! The log goes home from the area only if no flush is due that gives some of it back.
 
+use crate::base::places::HOME;
 use crate::pipeline::Memory;
 use crate::pipeline::stall::Debt;
-use situ_disks::FAST;
 use situ_log::Log;
-use situ_storage::FileName;
+use situ_storage::{FileName, Space};
 use std::sync::atomic::Ordering;
 
 /// The files that an area has at least, if writers are to wait for it.
@@ -52,22 +52,25 @@ impl Drop for Releasing<'_> {
 }
 
 impl Memory {
+    /// Returns the area that the log has to itself; `None` in a store on one volume.
+    fn log_area(&self) -> Option<Space> {
+        let source = &self.versions.source;
+        source.are_several.then(|| source.volumes.log_area()).flatten()
+    }
+
     /// Returns true if a file for a record of `bytes` has no room in the area, and a flush is due that gives some of it
     /// back.
     pub(crate) fn log_area_is_full_for_now(&self, bytes: u64) -> bool {
-        let room = self.versions.source.disks.as_ref().and_then(|disks| disks.log_room());
-        let Some((room, log)) = room.zip(self.log.as_ref()) else { return false };
+        let Some((room, log)) = self.log_area().zip(self.log.as_ref()) else { return false };
         let wanted = log.file_bytes_for(bytes);
         // A file for a huge record would wait for room that ordinary ones take as soon as it is there.
         let is_ordinary = wanted == log.file_bytes_for(0) && self.log_area_bytes(log).is_some();
         let is_full = room.logical_used + wanted > room.logical_total;
-        let on_fast = |number| {
-            let disks = self.versions.source.disks.as_ref();
-            disks.is_some_and(|disks| disks.disk_of(FileName::Spare(number)) == FAST)
-        };
+        let volumes = &self.versions.source.volumes;
+        let is_in_area = |number| volumes.volume_of(FileName::Spare(number)) != HOME;
         is_ordinary
             && is_full
-            && !log.has_file_at_hand(self.prepared_log(), bytes, on_fast)
+            && !log.has_file_at_hand(self.prepared_log(), bytes, is_in_area)
             && self.a_flush_is_due_that_frees_log()
     }
 
@@ -93,14 +96,14 @@ impl Memory {
 
     /// Returns the bytes of the area that the log has to itself, rounded down to whole files, less the file that is
     /// made ready next. Returns `None` if there is no area, or one that is too small for the log and the memtables. The
-    /// log lives on both disks then, and no writer waits for it.
+    /// log lives on several volumes then, and no writer waits for it.
     pub(crate) fn log_area_bytes(&self, log: &Log) -> Option<u64> {
         self.log_area_in_files_of(log.file_bytes_for(0))
     }
 
     /// As [`log_area_bytes`](Memory::log_area_bytes), with files of `file` bytes.
     pub(crate) fn log_area_in_files_of(&self, file: u64) -> Option<u64> {
-        let room = self.versions.source.disks.as_ref()?.log_room()?;
+        let room = self.log_area()?;
         let largest = self.versions.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max()?;
         usable(room.logical_total, file, largest)
     }

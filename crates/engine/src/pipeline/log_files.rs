@@ -39,8 +39,8 @@ impl Memory {
         if log.is_ready(self.prepared_log(), bytes, bytes_max) {
             return Ok(());
         }
-        // With the log on another disk, only the logged data takes room among the tables.
-        let taken = if self.versions.source.disks.is_some() { 1 } else { 2 };
+        // With the log on another volume, only the logged data takes room among the tables.
+        let taken = if self.versions.source.are_several { 1 } else { 2 };
         match self.space.length_of_log_file::<Error>(log, bytes, bytes_max, taken)? {
             LogFileLength::Ordinary => self.prepare_log_by(|log, number| log.prepare_next(number, bytes)),
             LogFileLength::AtMost(longest) => {

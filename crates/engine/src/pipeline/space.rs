@@ -5,11 +5,11 @@
 
 use crate::base::batch::WriteBatch;
 use crate::base::listener::StoreEvent;
+use crate::base::places::HOME;
 use crate::pipeline::places::Places;
 use crate::versions::store::Versions;
 use situ_base::Clock;
 use situ_device::{Compresses, Space};
-use situ_disks::Role;
 use situ_pipeline::{Needs, SpaceUse, WatchedDisk};
 pub(crate) use situ_pipeline::{Promise, SpaceWatch};
 pub use situ_pipeline::{SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage};
@@ -26,19 +26,13 @@ fn disks_of(versions: &Arc<Versions>) -> Vec<WatchedDisk> {
     let volume = Arc::clone(&versions.volume);
     let home =
         WatchedDisk { location: volume.location(), kind: SpaceKind::Logical, ask: Box::new(move || volume.space()) };
-    let Some(set) = &versions.source.disks else {
-        let volume = Arc::clone(&versions.volume);
-        let is_watched = compresses(&*volume);
-        let kind = SpaceKind::Physical;
-        let disk = || WatchedDisk { location: volume.location(), kind, ask: Box::new(move || volume.space()) };
-        return is_watched.then(disk).into_iter().chain([home]).collect();
-    };
-    let disks = [Role::Capacity, Role::Fast].into_iter().filter_map(|role| set.with_role(role));
-    let watched = disks.filter(|disk| compresses(&disk.volume)).map(|disk| {
-        let asked = Arc::clone(disk);
-        // A disk that the store has released holds no writer back.
-        let ask = move || if asked.is_left() { Space::default() } else { asked.volume.space() };
-        WatchedDisk { location: disk.volume.location(), kind: SpaceKind::Physical, ask: Box::new(ask) }
+    let volumes = &versions.source.volumes;
+    let watched = volumes.numbers().into_iter().filter_map(|number| {
+        let volume = volumes.numbered(number).filter(|volume| compresses(*volume))?;
+        let asked = Arc::clone(volumes);
+        // A volume that the store has released holds no writer back.
+        let ask = move || asked.numbered(number).map_or_else(Space::default, Volume::space);
+        Some(WatchedDisk { location: volume.location(), kind: SpaceKind::Physical, ask: Box::new(ask) })
     });
     watched.chain([home]).collect()
 }
@@ -67,16 +61,18 @@ fn needs(versions: &Versions) -> Needs {
         needs.stored += view.version.levels.iter().map(|level| level.bytes).sum::<u64>();
         needs.stored += view.version.segments.files().iter().map(|file| file.written().record_bytes).sum::<u64>();
     }
-    let fast = versions.source.disks.as_ref().and_then(|disks| disks.with_role(Role::Fast));
-    let elsewhere = fast.filter(|disk| !disk.is_left()).map_or(0, |disk| {
-        let space = disk.volume.space();
-        space.logical_free().unwrap_or(0).saturating_sub(space.logical_total / FAST_SHARE_KEPT)
-    });
+    let volumes = &versions.source.volumes;
+    let free = |volume: &dyn Volume| {
+        let space = volume.space();
+        space.logical_free().unwrap_or(0).saturating_sub(space.logical_total / SHARE_KEPT)
+    };
+    let further = volumes.numbers().into_iter().filter(|number| *number != HOME);
+    let elsewhere = further.filter_map(|number| volumes.numbered(number)).map(free).sum();
     Needs { in_log: needs.now, elsewhere, ..needs }
 }
 
-/// This share of the fast disk is for the log and for flushes.
-const FAST_SHARE_KEPT: u64 = 4;
+/// This share of a further volume is for the log and for flushes.
+const SHARE_KEPT: u64 = 4;
 /// The longest batch that releases space.
 const RELEASE_BYTES_MAX: usize = 4 << 10;
 

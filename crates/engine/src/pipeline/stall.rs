@@ -6,11 +6,12 @@
 //! So the debt settles where writers are exactly as fast as the work behind them, and a write waits microseconds to a
 //! few milliseconds instead of stopping for seconds.
 //!
-//! Flushes are few and large, and those of a store on two disks go at two speeds. Their rate is known for each disk.
-//! The memory that is left has to last until the present flush ends. That is the usual time of such a flush. A flush
-//! that has taken longer already is assumed to take as long again: then the room is used up ever more slowly, and never
-//! quite. While writers are slowed, all of this is looked at again every 20 ms. Where the log has an area of a disk to
-//! itself ([`Memory::log_area_bytes`]), what it holds there counts like memory: synced writes fill it faster.
+//! Flushes are few and large, and those of a store on several volumes go at two speeds. Their rate is known for the
+//! home, and for the other volumes. The memory that is left has to last until the present flush ends. That is the usual
+//! time of such a flush. A flush that has taken longer already is assumed to take as long again: then the room is used
+//! up ever more slowly, and never quite. While writers are slowed, all of this is looked at again every 20 ms. Where
+//! the log has an area of a disk to itself ([`Memory::log_area_bytes`]), what it holds there counts like memory: synced
+//! writes fill it faster.
 //!
 //! The pipeline holds writers to the budget ([`Budget`]).
 //!
@@ -18,9 +19,9 @@
 //! 20 ms.
 
 use crate::base::listener::StoreEvent;
+use crate::base::places::HOME;
 use crate::base::sync::lock;
 use crate::pipeline::Memory;
-use situ_disks::{CAPACITY, FAST};
 use situ_pipeline::Budget;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +35,7 @@ const RATE_MIN_BYTES_PER_S: f64 = (1 << 20) as f64;
 /// The controller's state. All zero: no limit.
 #[derive(Debug, Default)]
 pub(crate) struct Stall {
-    /// Bytes a second that flushes to each disk have lately written, smoothed.
+    /// Bytes a second that flushes have lately written, smoothed: to the home, and elsewhere.
     flushed_bytes_per_s: [AtomicU64; 2],
     flushing: Mutex<Option<Flushing>>,
     /// Bytes a second that compactions have lately taken out of level 0, smoothed.
@@ -46,7 +47,7 @@ pub(crate) struct Stall {
 struct Flushing {
     begun: Duration,
     bytes: u64,
-    disk: u32,
+    volume: u32,
 }
 
 /// Shares of what is tolerated: 1 is the limit.
@@ -78,9 +79,9 @@ fn smooth(average: &AtomicU64, bytes: u64, duration: Duration) {
 }
 
 impl Stall {
-    /// Notes that a flush of `bytes` to a disk begins.
-    pub(crate) fn flush_begins(&self, memory: &Memory, bytes: u64, disk: u32) {
-        *lock(&self.flushing) = Some(Flushing { begun: memory.env.clock.now(), bytes, disk });
+    /// Notes that a flush of `bytes` to a volume begins.
+    pub(crate) fn flush_begins(&self, memory: &Memory, bytes: u64, volume: u32) {
+        *lock(&self.flushing) = Some(Flushing { begun: memory.env.clock.now(), bytes, volume });
     }
 
     /// Notes that the flush has ended, well or not.
@@ -88,22 +89,23 @@ impl Stall {
         *lock(&self.flushing) = None;
     }
 
-    /// Notes that a flush took `bytes` out of memory in `duration`, to this disk.
-    pub(crate) fn flushed(&self, bytes: u64, duration: Duration, disk: u32) {
-        smooth(self.flushes_to(disk), bytes, duration);
+    /// Notes that a flush took `bytes` out of memory in `duration`, to this volume.
+    pub(crate) fn flushed(&self, bytes: u64, duration: Duration, volume: u32) {
+        smooth(self.flushes_to(volume), bytes, duration);
     }
 
-    fn flushes_to(&self, disk: u32) -> &AtomicU64 {
-        &self.flushed_bytes_per_s[usize::from(disk == FAST)]
+    fn flushes_to(&self, volume: u32) -> &AtomicU64 {
+        &self.flushed_bytes_per_s[usize::from(volume != HOME)]
     }
 
     /// Returns the budget in bytes a second for the memory that is left.
     fn allowed_by_memory(&self, memory: &Memory, debt: &Debt) -> Option<f64> {
         let flushing = *lock(&self.flushing);
-        let next = || memory.above().map_or(CAPACITY, |above| above.next_flush_goes_to());
-        let disk = flushing.map_or_else(next, |flushing| flushing.disk);
-        // Of a disk that was not flushed to yet, as much is expected as of the other one.
-        let rates = [disk, 1 - disk].map(|disk| self.flushes_to(disk).load(Ordering::Relaxed) as f64);
+        let next = || memory.above().map_or(HOME, |above| above.next_flush_goes_to());
+        let volume = flushing.map_or_else(next, |flushing| flushing.volume);
+        // Of a volume that was not flushed to yet, as much is expected as of the other ones.
+        let other = if volume == HOME { HOME + 1 } else { HOME };
+        let rates = [volume, other].map(|volume| self.flushes_to(volume).load(Ordering::Relaxed) as f64);
         let rate = if rates[0] > 0.0 { rates[0] } else { rates[1] };
         let by_share = allowed(debt.memory, rate)?;
         let lasts = flushing.map(|Flushing { begun, bytes, .. }| {

@@ -17,7 +17,7 @@ const NEXT_KEYSPACE: u8 = 8;
 const END_OF_SNAPSHOT: u8 = 9;
 const CLOSED: u8 = 10;
 const LOSSY_REPAIR: u8 = 11;
-const FAST_DISK: u8 = 12;
+const SEVERAL_VOLUMES: u8 = 12;
 const WRITTEN_VALUES: u8 = 13;
 const DEAD_VALUES: u8 = 14;
 const REMOVE_SEGMENT: u8 = 15;
@@ -43,8 +43,8 @@ pub(crate) struct Edit {
     pub(crate) closed: Option<u64>,
     /// The time of the last repair that lost something, in milliseconds since 1970.
     pub(crate) lossy_repair: Option<u64>,
-    /// The store has a fast disk, or had one.
-    pub(crate) fast_disk: bool,
+    /// The store has further volumes, or had some.
+    pub(crate) several_volumes: bool,
 }
 
 impl Edit {
@@ -112,8 +112,8 @@ impl Edit {
         if let Some(unix_ms) = self.lossy_repair {
             tagged(&mut to, LOSSY_REPAIR, &[unix_ms]);
         }
-        if self.fast_disk {
-            to.push(FAST_DISK);
+        if self.several_volumes {
+            to.push(SEVERAL_VOLUMES);
         }
         to
     }
@@ -165,7 +165,7 @@ impl Edit {
             END_OF_SNAPSHOT => self.end_of_snapshot = true,
             CLOSED => self.closed = Some(from.varint("log number")?),
             LOSSY_REPAIR => self.lossy_repair = Some(from.varint("time of the repair")?),
-            FAST_DISK => self.fast_disk = true,
+            SEVERAL_VOLUMES => self.several_volumes = true,
             _ => return Err(Mismatch::new("tag", "a known one", tag)),
         }
         Ok(())
@@ -219,7 +219,7 @@ mod tests {
             end_of_snapshot: true,
             closed: Some(14),
             lossy_repair: Some(1_800_000_000_000),
-            fast_disk: true,
+            several_volumes: true,
         }
     }
 
@@ -267,7 +267,7 @@ mod tests {
             (END_OF_SNAPSHOT, "end of snapshot"),
             (CLOSED, "closed"),
             (LOSSY_REPAIR, "lossy repair"),
-            (FAST_DISK, "fast disk"),
+            (SEVERAL_VOLUMES, "further volumes"),
             (WRITTEN_VALUES, "values written"),
             (DEAD_VALUES, "values dead"),
             (REMOVE_SEGMENT, "remove segment"),

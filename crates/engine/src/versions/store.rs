@@ -66,8 +66,8 @@ pub(crate) struct Versions {
     pub(crate) mended: Mutex<Vec<StorageError>>,
     /// The time of the last repair that lost something, in milliseconds since 1970.
     pub(crate) lossy_repair: Option<u64>,
-    /// True if there was a fast disk before the store was opened.
-    pub(crate) had_fast_disk: bool,
+    /// True if there were further volumes before the store was opened.
+    pub(crate) had_several_volumes: bool,
     /// In a repair: the tables that have temporary names until [`name_tables`](Versions::name_tables).
     pub(crate) unnamed: Option<Mutex<BTreeSet<u64>>>,
     /// Tables and segments that a doubtful edit names, which may be on disk or not: they must not be deleted. Empty
@@ -150,7 +150,7 @@ impl Versions {
             last_sequence: Some(self.snapshots.visible()),
             next_keyspace: Some(registry.next_id),
             lossy_repair: self.lossy_repair,
-            fast_disk: self.had_fast_disk || self.source.disks.is_some(),
+            several_volumes: self.had_several_volumes || self.source.are_several,
             ..Edit::default()
         };
         for keyspace in registry.by_id.values() {

@@ -14,6 +14,7 @@
 use crate::Error;
 use crate::base::damage::DamagedFiles;
 use crate::base::options::LEVELS;
+use crate::base::places::Volumes;
 use crate::base::sync::lock;
 use crate::versions::heat::{Heat, Heated};
 use crate::versions::open_tables::{Descriptors, Shelf, TableReader, TableSlot};
@@ -21,7 +22,6 @@ use crate::versions::segments::{Segments, ValueSource};
 use arc_swap::Guard;
 use situ_base::{Env, Event};
 use situ_compaction::{InputTable, KeySpan};
-use situ_disks::{CAPACITY, Disks};
 use situ_storage::{Error as StorageError, FileName, Reader, Volume};
 use situ_table::range_del::TombstoneIndex;
 use situ_table::{
@@ -144,8 +144,10 @@ pub(crate) struct TableSource {
     pub(crate) damaged: Arc<DamagedFiles>,
     /// The source of large values.
     pub(crate) values: Arc<ValueSource>,
-    /// The two disks that `volume` consists of, if there are two.
-    pub(crate) disks: Option<Arc<Disks>>,
+    /// The volumes that `volume` consists of.
+    pub(crate) volumes: Arc<dyn Volumes>,
+    /// The volumes are several.
+    pub(crate) are_several: bool,
     /// The maximum number of open tables; see `open_tables.rs`.
     open_max: usize,
     pub(crate) descriptors: Arc<Descriptors>,
@@ -161,14 +163,15 @@ pub(crate) struct TableSource {
 
 impl TableSource {
     /// At most `open_max` tables are open at a time.
-    pub(crate) fn new(volume: Arc<dyn Volume>, cache: Arc<BlockCache>, env: &Env, open_max: usize) -> TableSource {
+    pub(crate) fn new(volumes: &Arc<dyn Volumes>, cache: Arc<BlockCache>, env: &Env, open_max: usize) -> TableSource {
         TableSource {
-            volume,
+            volume: Arc::clone(volumes.volume()),
+            volumes: Arc::clone(volumes),
+            are_several: volumes.are_several(),
             cache,
             obsolete: ObsoleteTables::default(),
             damaged: Arc::default(),
             values: Arc::default(),
-            disks: None,
             open_max,
             descriptors: Descriptors::new(open_max, env.executor.event()),
             shelf: Shelf::new(),
@@ -179,13 +182,15 @@ impl TableSource {
         }
     }
 
-    pub(crate) fn with_disks(self, disks: Option<Arc<Disks>>) -> TableSource {
-        TableSource { disks, ..self }
+    /// Returns a source of tables on one volume.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn plain(volume: Arc<dyn Volume>, cache: Arc<BlockCache>, env: &Env, open_max: usize) -> TableSource {
+        TableSource::new(&crate::base::places::Plain::on(&volume), cache, env, open_max)
     }
 
-    /// Returns the disk of table `number`, as the manifest numbers disks.
-    pub(crate) fn disk_of(&self, number: u64) -> u32 {
-        self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
+    /// Returns the volume of table `number`, as the manifest numbers volumes.
+    pub(crate) fn volume_of(&self, number: u64) -> u32 {
+        self.volumes.volume_of(FileName::Table(number))
     }
 
     /// Returns the number of files that no version has and that are not deleted yet.
@@ -193,11 +198,11 @@ impl TableSource {
         self.obsolete.dead().numbers.len() + self.values.undeleted()
     }
 
-    /// Returns the file of a table; reads of it are counted in `heat` if there are two disks.
+    /// Returns the file of a table; reads of it are counted in `heat` if there are several volumes.
     fn reader_of(&self, number: u64, heat: &Arc<Heat>) -> Result<Arc<dyn Reader>, StorageError> {
         let reader = TableReader::open(&self.volume, FileName::Table(number), &self.descriptors)?;
         let reader = reader as Arc<dyn Reader>;
-        Ok(if self.disks.is_some() { Heated::over(reader, heat) } else { reader })
+        Ok(if self.are_several { Heated::over(reader, heat) } else { reader })
     }
 
     /// Opens a table that a unit elsewhere has made, and says what it says of itself. It stays open until it is
@@ -240,7 +245,7 @@ pub(crate) struct TableFile {
     resident: OnceLock<Arc<Table>>,
     /// On the shelf, otherwise.
     slot: Arc<TableSlot<Table>>,
-    /// Reads of it, if there are two disks.
+    /// Reads of it, if there are several volumes.
     pub(crate) heat: Arc<Heat>,
     obsolete: AtomicBool,
     /// Claimed by a running compaction.
@@ -633,7 +638,7 @@ pub(crate) mod tests {
     pub(crate) fn source() -> (tempfile::TempDir, Arc<TableSource>) {
         let directory = tempfile::tempdir().unwrap();
         let volume = DirectoryVolume::open(directory.path()).unwrap();
-        (directory, Arc::new(TableSource::new(Arc::new(volume), BlockCache::new(1 << 20), &Env::system(), 100)))
+        (directory, Arc::new(TableSource::plain(Arc::new(volume), BlockCache::new(1 << 20), &Env::system(), 100)))
     }
 
     pub(crate) fn meta(number: u64, smallest: &str, largest: &str) -> TableMeta {

@@ -151,9 +151,8 @@ const FLUSH: Duty = Duty {
     turn: |work| flush_turn(work).map(Turn::of),
     trouble: |troubles| &mut troubles.flush,
     idle_for: |work| {
-        let placement = work.placement.as_ref().and_then(|placement| placement.next_sample_in());
         let debts = work.next_debt_look_in();
-        placement.into_iter().chain(work.memory.space.next_sample_in()).chain(debts).min()
+        work.places.next_tick_in().into_iter().chain(work.memory.space.next_sample_in()).chain(debts).min()
     },
     // The flush gives back the room that the failure was about.
     ends_pause: |work| lock(&work.memory.troubles).only_log_fails && work.memory.a_flush_is_due_that_frees_log(),
@@ -271,7 +270,7 @@ fn pause(work: &Arc<Work>, ms: u64, ends: fn(&Work) -> bool, meanwhile: &dyn Fn(
 
 fn flush_turn(work: &Arc<Work>) -> Result<bool> {
     work.update_debt();
-    work.placement.iter().for_each(|placement| placement.judge());
+    work.places.tick();
     work.memory.space.look();
     work.versions.delete_obsolete();
     // On a full disk it is the flush that makes room for the next log file.

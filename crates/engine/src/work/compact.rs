@@ -18,8 +18,8 @@ use crate::base::options::LEVELS;
 use crate::base::sync::lock;
 use crate::pipeline::seal::Level0;
 use crate::pipeline::stall::Debt;
-use crate::placement::promotion::run::inherit_heat;
 use crate::versions::edit::Edit;
+use crate::versions::heat::inherit_heat;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, Removed, TableFile, Version};
 use crate::work::Work;
@@ -133,17 +133,17 @@ impl Work {
             false => self.pick().or_else(|| self.pick_debt()),
         };
         let Some((keyspace, job)) = picked else {
-            return self.promote_in_turn();
+            return self.move_in_turn();
         };
         let is_move = job.is_move;
         self.begin_job(keyspace, job, Begun { turn: Some(turn), outcome: None })?;
         Ok(if is_move { Turn::Done } else { Turn::Begun })
     }
 
-    fn promote_in_turn(self: &Arc<Self>) -> Result<Turn> {
+    fn move_in_turn(self: &Arc<Self>) -> Result<Turn> {
         // Copies take space, and give none back for a while.
-        let promoted = !self.memory.space.is_low() && self.promote_one()?;
-        Ok(match promoted {
+        let moved = !self.memory.space.is_low() && self.places.move_one()?;
+        Ok(match moved {
             true => Turn::Done,
             false if lock(&self.jobs).is_empty() => Turn::Idle,
             false => Turn::Waits,

@@ -27,7 +27,6 @@ use crate::{Error, Result};
 use situ_compaction::{
     DroppedValues, Encoder, KeyRange, MergeRules, Named, OutputRules, OutputTable, ValueLocation, merge_sources,
 };
-use situ_disks::CAPACITY;
 use situ_storage::FileName;
 use situ_table::Cursor;
 use situ_table::range_del::RangeTombstone;
@@ -51,8 +50,8 @@ pub(crate) struct Flushed {
 struct FlushUnderWay<'a>(&'a Work);
 
 impl<'a> FlushUnderWay<'a> {
-    fn begin(work: &'a Work, bytes: u64, disk: u32) -> FlushUnderWay<'a> {
-        work.memory.stall.flush_begins(&work.memory, bytes, disk);
+    fn begin(work: &'a Work, bytes: u64, volume: u32) -> FlushUnderWay<'a> {
+        work.memory.stall.flush_begins(&work.memory, bytes, volume);
         FlushUnderWay(work)
     }
 }
@@ -80,8 +79,8 @@ impl Work {
     }
 
     fn flush_slot(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
-        let disk = self.placement.as_ref().map_or(CAPACITY, |placement| placement.next_flush_goes_to(slot.bytes()));
-        let _under_way = FlushUnderWay::begin(self, slot.bytes(), disk);
+        let volume = self.places.next_flush_goes_to(slot.bytes());
+        let _under_way = FlushUnderWay::begin(self, slot.bytes(), volume);
         let started = self.env.clock.now();
         self.health.tell(|| StoreEvent::FlushBegun {
             keyspace: keyspace.name.clone(),
@@ -109,11 +108,9 @@ impl Work {
         let duration = self.env.clock.now().saturating_sub(started);
         let values_bytes = written.iter().map(|values| values.record_bytes).sum::<u64>();
         let bytes = tables.iter().map(|t| t.summary.bytes).sum::<u64>() + values_bytes;
-        let went_to = |table: &OutputTable| {
-            let disks = self.versions.source.disks.as_ref();
-            disks.map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(table.number)))
-        };
-        self.memory.stall.flushed(slot.bytes(), duration, tables.first().map_or(disk, went_to));
+        let volumes = &self.versions.source.volumes;
+        let went_to = |table: &OutputTable| volumes.volume_of(FileName::Table(table.number));
+        self.memory.stall.flushed(slot.bytes(), duration, tables.first().map_or(volume, went_to));
         self.health.stats.counters.flushes.add(1);
         self.health.stats.counters.flush_bytes_written.add(bytes);
         self.health.stats.flush.record(duration);

@@ -167,8 +167,9 @@ impl Work {
             tables: job.files().map(|(_, file)| file.meta.number).collect(),
             bytes: job.files().map(|(_, file)| file.meta.bytes).sum(),
         });
-        let host =
-            Host::new(self, true, keyspace.options.table_bytes).hot(self.is_hot_job(&job)).of_keyspace(&keyspace);
+        let host = Host::new(self, true, keyspace.options.table_bytes)
+            .hot(self.places.is_hot(&job.placed_inputs()))
+            .of_keyspace(&keyspace);
         let host = if job.is_debt { host.for_debt() } else { host };
         let job = JobUnderWay {
             number: self.new_task_id(),

@@ -32,6 +32,7 @@
 //! The caller also keeps the key spans of running jobs apart ([`Span`]).
 
 use crate::base::options::{KeyspaceOptions, LEVELS};
+use crate::base::places::{HOME, Inputs};
 use crate::versions::running::Span;
 use crate::versions::version::{TableFile, TableMeta, Version};
 pub(crate) use debt::Dead;
@@ -102,6 +103,17 @@ impl Job {
 
     pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
         self.inputs.iter().flat_map(|(level, files)| files.iter().map(|f| (*level, f)))
+    }
+
+    /// Returns the inputs, as placement sees them.
+    pub(crate) fn placed_inputs(&self) -> Inputs {
+        let files = || self.files().map(|(_, file)| file);
+        let elsewhere = files().filter(|file| file.meta.volume != HOME);
+        Inputs {
+            bytes: files().map(|file| file.meta.bytes).sum(),
+            bytes_elsewhere: elsewhere.map(|file| file.meta.bytes).sum(),
+            reads_per_s: files().map(|file| file.heat.per_s()).sum(),
+        }
     }
 
     pub(crate) fn claim(&self, busy: bool) {

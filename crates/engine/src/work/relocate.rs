@@ -1,14 +1,15 @@
-//! Tables copied as they are from one disk to the other.
+//! Tables copied as they are from one volume to another.
 //!
 //! A job like a compaction of one table. The table is claimed, and its bytes are copied into a table of a new number on
-//! the other disk. One edit puts the copy in its place, and the original is deleted when its last reader lets go.
-//! Nothing is decoded: rot stays rot, found by the next reader. The new number is what keeps names unique over both
-//! disks; it costs the table's blocks in the cache.
+//! the other volume. One edit puts the copy in its place, and the original is deleted when its last reader lets go.
+//! Nothing is decoded: rot stays rot, found by the next reader. The new number is what keeps names unique over all
+//! volumes; it costs the table's blocks in the cache.
 //!
 //! **Failure.** The copy is removed, the table stays where it was.
 
 use crate::Error;
 use crate::base::listener::StoreEvent;
+use crate::base::places::NotMoved;
 use crate::base::sync::lock;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::open_tables::TableReader;
@@ -18,60 +19,33 @@ use crate::work::Work;
 use crate::work::job::Claimed;
 use crate::work::job::DeadValues;
 use crate::work::picker::Job;
-use situ_disks::Disks;
-use situ_storage::{Error as StorageError, FileName, Reader};
+use situ_storage::{FileName, Reader};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Copied in pieces of this size.
 const PIECE_BYTES: usize = 512 << 10;
 
-/// The reason why a table was not copied.
-pub(crate) struct NotCopied {
-    pub(crate) error: Error,
-    /// Writing the copy failed, not reading the table or something else.
-    pub(crate) in_writing: bool,
-}
-
-impl NotCopied {
-    fn in_writing(error: StorageError) -> NotCopied {
-        NotCopied { error: error.into(), in_writing: true }
-    }
-}
-
-impl From<Error> for NotCopied {
-    fn from(error: Error) -> NotCopied {
-        NotCopied { error, in_writing: false }
-    }
-}
-
-impl From<StorageError> for NotCopied {
-    fn from(error: StorageError) -> NotCopied {
-        Error::from(error).into()
-    }
-}
-
 impl Work {
-    /// Copies a table of `level` to `disk`; false if a compaction has it, it is gone, or the disk takes
-    /// no new files.
+    /// Copies a table of `level` to another volume; false if a compaction has it, it is gone, or the volume takes no
+    /// new files.
     pub(crate) fn relocate(
         self: &Arc<Self>,
         keyspace: &Arc<KeyspaceCore>,
         level: usize,
         file: &Arc<TableFile>,
-        disk: u32,
+        volume: u32,
         reason: &str,
-    ) -> Result<bool, NotCopied> {
-        let Some(disks) = &self.versions.source.disks else { return Ok(false) };
+    ) -> Result<bool, NotMoved> {
         let Some(job) = self.claim_table(keyspace, level, file, reason) else { return Ok(false) };
         let job = Arc::new(job);
         let claimed = Claimed::new(self, keyspace, &job);
         let number = self.versions.new_number();
-        let copied = self.copy_table(disks, file, disk, number).and_then(|is_there| {
+        let copied = self.copy_table(file, volume, number).and_then(|is_there| {
             if !is_there {
                 return Ok(false);
             }
-            let meta = TableMeta { number, volume: disk, ..file.meta.clone() };
+            let meta = TableMeta { number, volume, ..file.meta.clone() };
             self.install_job(keyspace, &job, vec![Added { level, meta }], &mut DeadValues::default())?;
             Ok(true)
         });
@@ -79,7 +53,7 @@ impl Work {
             self.versions.source.obsolete.add(number);
         }
         drop(claimed);
-        // What a failed compaction holds of the original would keep it on its disk.
+        // What a failed compaction holds of the original would keep it on its volume.
         if matches!(copied, Ok(true)) && self.forget_postponed(keyspace, &job) {
             self.health.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
         }
@@ -87,7 +61,7 @@ impl Work {
         self.memory.work.notify();
         match copied {
             // The table is not needed any more.
-            Err(NotCopied { error: Error::KeyspaceDropped { .. }, .. }) => Ok(false),
+            Err(NotMoved { error: Error::KeyspaceDropped { .. }, .. }) => Ok(false),
             result => result,
         }
     }
@@ -125,13 +99,12 @@ impl Work {
         Some(job)
     }
 
-    /// Copies a table. Returns false if the disk takes no new files.
-    fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<bool, NotCopied> {
+    /// Copies a table. Returns false if the volume takes no new files.
+    fn copy_table(&self, file: &TableFile, volume: u32, number: u64) -> Result<bool, NotMoved> {
         let name = FileName::Table(file.meta.number);
         let reader = TableReader::open(&self.versions.volume, name, &self.versions.source.descriptors)?;
-        let Some(mut writer) = disks.create_table(disk, number, file.meta.bytes).map_err(NotCopied::in_writing)? else {
-            return Ok(false);
-        };
+        let begun = self.versions.source.volumes.begin_table(volume, number, file.meta.bytes);
+        let Some(mut writer) = begun.map_err(NotMoved::in_writing)? else { return Ok(false) };
         let mut piece = vec![0; PIECE_BYTES.min(file.meta.bytes as usize)];
         let mut at = 0;
         while at < file.meta.bytes {
@@ -141,11 +114,11 @@ impl Work {
             let bytes = (file.meta.bytes - at).min(piece.len() as u64);
             let piece = &mut piece[..bytes as usize];
             reader.read_at(at, piece)?;
-            writer.append(piece).map_err(NotCopied::in_writing)?;
+            writer.append(piece).map_err(NotMoved::in_writing)?;
             self.pacer.pace(self, bytes);
             at += bytes;
         }
-        writer.finish().map_err(NotCopied::in_writing)?;
+        writer.finish().map_err(NotMoved::in_writing)?;
         self.health.stats.counters.relocation_bytes_written.add(file.meta.bytes);
         Ok(true)
     }

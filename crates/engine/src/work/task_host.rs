@@ -1,17 +1,17 @@
-//! The store's services for a running merge: numbers for its tables, the disk that each goes to, pace, and whether it
+//! The store's services for a running merge: numbers for its tables, the volume that each goes to, pace, and whether it
 //! is given up.
 //!
-//! A table goes to the disk that placement says. If the fast disk refuses it in the middle, the work is done once more,
-//! all on the capacity disk. If that disk is full, the work is done once more wherever there is room.
+//! A table goes to the volume that the store's places choose. If a volume other than the home refuses it in the middle,
+//! the work is done once more, all at home. If the home is full, the work is done once more wherever there is room.
 //!
 //! A table that a unit elsewhere has made is opened when the host looks at it, and stays open until it is installed.
 //!
 //! **Failure.** The files of a merge that was given up are removed.
 
 use crate::base::listener::StoreEvent;
+use crate::base::places::{Choice, HOME, NewTable, Reserved};
 use crate::base::sync::lock;
 use crate::pipeline::space::Promise;
-use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::Pointers;
 use crate::versions::version::TableMeta;
@@ -20,22 +20,10 @@ use crate::work::background::may_have_values;
 use crate::work::separate::Separator;
 use crate::{Error, Result};
 use situ_compaction::{CompactionFilter, OutputTable, TablePlace, TaskError, TaskHost, ValueHandles};
-use situ_disks::{CAPACITY, FAST, Reserved};
 use situ_storage::{Error as StorageError, FileName, Reader, Result as StorageResult, Writer};
 use situ_table::Warming;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
-
-/// The destination of a merge's tables.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum WhereTo {
-    /// The disk of their level, or of their heat.
-    Placed,
-    /// The capacity disk, whatever their level: the fast one has refused.
-    Home,
-    /// Any disk with room, the fast disk first: the capacity disk is full.
-    AnyRoom,
-}
 
 /// Tables are not cut shorter than this to fit into what room there is.
 const SHORT_TABLE_BYTES: u64 = 1 << 20;
@@ -44,17 +32,17 @@ const SHORT_TABLE_BYTES: u64 = 1 << 20;
 pub(crate) struct Host {
     work: Arc<Work>,
     begun: Mutex<Vec<u64>>,
-    /// Places on the fast disk in which this process has not begun a file: a unit elsewhere may.
+    /// Reserved places in which this process has not begun a file: a unit elsewhere may.
     reserved: Mutex<BTreeMap<u64, Reserved>>,
     paced: bool,
     /// True if the work runs only while the store is idle.
     is_debt: bool,
     target_bytes: u64,
-    /// The output belongs on the fast disk, whatever its level.
+    /// The output goes by the heat of the inputs, and not by level alone.
     hot: bool,
-    where_to: WhereTo,
-    /// The error with which the fast disk refused a write.
-    fast_failure: Arc<Mutex<Option<StorageError>>>,
+    choice: Choice,
+    /// The error with which a volume other than the home refused a write.
+    refusal: Arc<Mutex<Option<StorageError>>>,
     /// A flush has nothing that was in the cache.
     warming: Option<Arc<Warming>>,
     /// The destination of a flush's large values.
@@ -77,8 +65,8 @@ impl Host {
             is_debt: false,
             target_bytes,
             hot: false,
-            where_to: WhereTo::Placed,
-            fast_failure: Arc::default(),
+            choice: Choice::ByRules,
+            refusal: Arc::default(),
             warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&work.versions.source.cache)))),
             separator: None,
             has_handles: false,
@@ -131,17 +119,17 @@ impl Host {
         Host { promise: Some(Arc::new(promise)), ..self }
     }
 
-    /// Returns a host for the same work, once more and all on the capacity disk.
-    pub(crate) fn on_capacity(&self) -> Host {
-        Host { where_to: WhereTo::Home, ..self.again(self.target_bytes) }
+    /// Returns a host for the same work, once more and all at home.
+    pub(crate) fn at_home(&self) -> Host {
+        Host { choice: Choice::Home, ..self.again(self.target_bytes) }
     }
 
-    /// Returns a host for the same work, once more and on any disk with room. The output of a merge is cut into shorter
-    /// tables for that; a flush makes one.
-    pub(crate) fn on_any_disk(&self, placement: &Placement) -> Host {
-        let short = (placement.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
+    /// Returns a host for the same work, once more and on any volume with room, where `free` bytes are left elsewhere.
+    /// The output of a merge is cut into shorter tables for that; a flush makes one.
+    pub(crate) fn wherever_is_room(&self, free: u64) -> Host {
+        let short = (free / 4).max(SHORT_TABLE_BYTES);
         let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
-        Host { where_to: WhereTo::AnyRoom, ..self.again(target_bytes) }
+        Host { choice: Choice::AnyRoom, ..self.again(target_bytes) }
     }
 
     /// Returns true if a compaction ends because it writes more than there is physical space for.
@@ -154,9 +142,9 @@ impl Host {
         self.target_bytes
     }
 
-    /// Returns the error with which the fast disk refused a table that had been begun on it.
-    pub(crate) fn fast_failure(&self) -> Option<StorageError> {
-        lock(&self.fast_failure).clone()
+    /// Returns true if a volume other than the home has refused a table that had been begun on it.
+    pub(crate) fn was_refused(&self) -> bool {
+        lock(&self.refusal).is_some()
     }
 
     fn number(&self) -> u64 {
@@ -165,42 +153,31 @@ impl Host {
         number
     }
 
-    /// Returns true if the next table of `level` is to go to the fast disk.
-    fn goes_to_fast(&self, level: usize) -> bool {
-        let Some(placement) = self.work.placement.as_ref().filter(|_| self.where_to != WhereTo::Home) else {
-            return false;
-        };
-        let takes_more = !placement.is_draining();
-        match self.where_to {
-            WhereTo::AnyRoom => takes_more && self.target_bytes < placement.any_room_bytes(),
-            _ => {
-                let stays = takes_more && self.target_bytes < placement.free_bytes();
-                placement.disk_for(level, self.target_bytes) == FAST || (self.hot && stays)
-            }
-        }
+    /// Returns the volume for the next table of `level`.
+    fn volume_for(&self, level: usize) -> u32 {
+        let table = NewTable { level, bytes_max: self.target_bytes, is_hot: self.hot, choice: self.choice };
+        self.work.places.for_table(&table)
     }
 
-    /// Begins a table on the fast disk; `None` if the disk refuses.
-    fn begin_on_fast(&self, level: usize, number: u64) -> Option<Box<dyn Writer>> {
-        let disks = self.work.versions.source.disks.as_ref()?;
-        match disks.create_table(FAST, number, self.target_bytes) {
+    /// Begins a table on a volume other than the home; `None` if the volume refuses.
+    fn begin_elsewhere(&self, level: usize, place: TablePlace) -> Option<Box<dyn Writer>> {
+        let TablePlace { volume, number } = place;
+        match self.work.versions.source.volumes.begin_table(volume, number, self.target_bytes) {
             Ok(None) => None,
             Ok(Some(inner)) => {
-                let watched =
-                    Watched { inner, work: Arc::clone(&self.work), level, failure: Arc::clone(&self.fast_failure) };
-                Some(Box::new(watched))
+                let (work, refusal) = (Arc::clone(&self.work), Arc::clone(&self.refusal));
+                Some(Box::new(Watched { inner, watch: Watch { work, volume, level, refusal } }))
             }
             Err(error) => {
-                self.work.placement.iter().for_each(|placement| placement.note_fast_failure(level, &error));
+                self.work.places.refused(volume, level, &error);
                 None
             }
         }
     }
 
-    /// Reserves a place on the fast disk; false if the disk takes no files.
-    fn reserve_on_fast(&self, number: u64) -> bool {
-        let disks = self.work.versions.source.disks.as_ref();
-        let Some(reserved) = disks.and_then(|disks| disks.reserve_table(FAST, number)) else { return false };
+    /// Reserves a place on a volume other than the home; false if the volume takes no files.
+    fn reserve_elsewhere(&self, volume: u32, number: u64) -> bool {
+        let Some(reserved) = self.work.versions.source.volumes.reserve_table(volume, number) else { return false };
         lock(&self.reserved).insert(number, reserved);
         true
     }
@@ -229,21 +206,22 @@ impl Host {
 impl TaskHost for Host {
     fn reserve(&self, level: u32) -> StorageResult<TablePlace> {
         let number = self.number();
-        let on_fast = self.goes_to_fast(level as usize) && self.reserve_on_fast(number);
-        Ok(TablePlace { volume: if on_fast { FAST } else { CAPACITY }, number })
+        let volume = self.volume_for(level as usize);
+        let is_elsewhere = volume != HOME && self.reserve_elsewhere(volume, number);
+        Ok(TablePlace { volume: if is_elsewhere { volume } else { HOME }, number })
     }
 
     fn create(&self, level: u32, place: TablePlace) -> StorageResult<(TablePlace, Box<dyn Writer>)> {
         let mut place = place;
-        if place.volume == FAST {
-            // Until the file is there, and is what keeps the disk.
+        if place.volume != HOME {
+            // Until the file is there, and is what keeps the volume.
             let reserved = lock(&self.reserved).remove(&place.number);
-            if let Some(writer) = self.begin_on_fast(level as usize, place.number) {
+            if let Some(writer) = self.begin_elsewhere(level as usize, place) {
                 return Ok((place, writer));
             }
             drop(reserved);
-            // Something of it may be on the fast disk: the name is not used on the other one.
-            place = TablePlace { volume: CAPACITY, number: self.number() };
+            // Something of it may be on that volume: the name is not used on another one.
+            place = TablePlace { volume: HOME, number: self.number() };
         }
         let name = self.work.versions.name_to_begin(place.number);
         Ok((place, self.work.versions.volume.create(name, self.target_bytes)?))
@@ -276,9 +254,7 @@ impl TaskHost for Host {
     }
 
     fn find(&self, table: &OutputTable) -> Result<(), String> {
-        if let Some(disks) = &self.work.versions.source.disks {
-            disks.adopt(table.volume, table.number);
-        }
+        self.work.versions.source.volumes.adopt_table(table.volume, table.number);
         let found = self.work.versions.source.look_at(table.number);
         let found = found.map_err(|error| format!("table {}: {error}", table.number))?;
         if found != table.summary {
@@ -301,29 +277,32 @@ impl TaskHost for Host {
     }
 }
 
-/// A table on its way to the fast disk: notes why that failed.
+/// A table on its way to a volume other than the home.
 struct Watched {
     inner: Box<dyn Writer>,
-    work: Arc<Work>,
-    level: usize,
-    failure: Arc<Mutex<Option<StorageError>>>,
+    watch: Watch,
 }
 
-fn watch<T>(
-    work: &Work,
+/// Notes why a table could not be written.
+struct Watch {
+    work: Arc<Work>,
+    volume: u32,
     level: usize,
-    noted: &Mutex<Option<StorageError>>,
-    result: StorageResult<T>,
-) -> StorageResult<T> {
-    result.inspect_err(|error| {
-        work.placement.iter().for_each(|placement| placement.note_fast_failure(level, error));
-        *lock(noted) = Some(error.clone());
-    })
+    refusal: Arc<Mutex<Option<StorageError>>>,
+}
+
+impl Watch {
+    fn note<T>(&self, result: StorageResult<T>) -> StorageResult<T> {
+        result.inspect_err(|error| {
+            self.work.places.refused(self.volume, self.level, error);
+            *lock(&self.refusal) = Some(error.clone());
+        })
+    }
 }
 
 impl Writer for Watched {
     fn append(&mut self, bytes: &[u8]) -> StorageResult<()> {
-        watch(&self.work, self.level, &self.failure, self.inner.append(bytes))
+        self.watch.note(self.inner.append(bytes))
     }
 
     fn written(&self) -> u64 {
@@ -331,16 +310,16 @@ impl Writer for Watched {
     }
 
     fn sync(&mut self) -> StorageResult<()> {
-        watch(&self.work, self.level, &self.failure, self.inner.sync())
+        self.watch.note(self.inner.sync())
     }
 
     fn flush(&mut self) -> StorageResult<()> {
-        watch(&self.work, self.level, &self.failure, self.inner.flush())
+        self.watch.note(self.inner.flush())
     }
 
     fn finish(self: Box<Self>) -> StorageResult<()> {
-        let Watched { inner, work, level, failure } = *self;
-        watch(&work, level, &failure, inner.finish())
+        let Watched { inner, watch } = *self;
+        watch.note(inner.finish())
     }
 }
 
@@ -376,9 +355,9 @@ pub(crate) fn describe(table: &OutputTable) -> TableMeta {
 }
 
 impl Work {
-    /// Has `run` write tables. If the fast disk refuses one in the middle, `run` starts again on the capacity disk. If
-    /// that is full, it starts again on any disk with room. Files that a run has written and did not return are
-    /// removed.
+    /// Has `run` write tables. If a volume other than the home refuses one in the middle, `run` starts again at home.
+    /// If the home is full, it starts again on any volume with room. Files that a run has written and did not return
+    /// are removed.
     pub(crate) fn with_spill<T>(
         self: &Arc<Self>,
         host: Host,
@@ -401,19 +380,22 @@ impl Work {
         }
     }
 
-    /// Returns a host with another disk for the work that a run with `host` could not write, if there is one.
+    /// Returns a host with another choice of volumes for the work that a run with `host` could not write, if there is
+    /// one.
     pub(crate) fn spill(&self, host: &Host, error: &Error) -> Option<Host> {
         if self.health.is_closing() || self.health.failure().is_some() {
             return None;
         }
-        if host.fast_failure().is_some() {
-            return is_of_a_disk(error).then(|| host.on_capacity());
+        if host.was_refused() {
+            return is_of_a_disk(error).then(|| host.at_home());
         }
-        let placement = self.placement.as_ref().filter(|placement| !placement.is_draining() && !placement.is_drained());
-        let placement = placement.filter(|_| error.is_no_space())?;
+        if !error.is_no_space() {
+            return None;
+        }
+        let free = self.places.free_elsewhere()?;
         let reason = error.to_string();
         self.health.tell(|| StoreEvent::HomeFull { reason });
-        Some(host.on_any_disk(placement))
+        Some(host.wherever_is_room(free))
     }
 }
 

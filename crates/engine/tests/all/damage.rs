@@ -302,7 +302,7 @@ fn check_losses(store: &Store, built: &Built, reports: &[&RepairReport], what: &
 /// Repairs a damaged store and checks what holds of every repair.
 fn check_repair(env: &Env, volume: &SimVolume, built: &Built, seed: u64, what: &str) -> RepairReport {
     let shared: Arc<dyn Volume> = Arc::new(volume.clone());
-    let options = |dry_run| RepairOptions { dry_run, options: options(seed), ..RepairOptions::default() };
+    let options = |dry_run| RepairOptions { dry_run, options: options(seed) };
     let before = image(volume);
     let foretold = repair(&shared, env, options(true)).unwrap_or_else(|e| panic!("{what}: dry run: {e}"));
     assert!(image(volume) == before, "{what}: the dry run changed something");
@@ -499,12 +499,12 @@ fn a_crash_in_a_repair_costs_nothing() {
             // Every other time, all is to be rebuilt from the tables.
             let lost = |name| name == FileName::Current || (seed % 2 == 0 && is_manifest(name));
             all.iter().filter(|(name, _)| lost(*name)).for_each(|(name, _)| copy.remove(*name).unwrap());
-            let options = RepairOptions { dry_run: true, options: options(seed), ..RepairOptions::default() };
+            let options = RepairOptions { dry_run: true, options: options(seed) };
             let foretold = repair(&(Arc::new(copy.clone()) as Arc<dyn Volume>), &env, options).unwrap();
             (image(&copy), built, foretold)
         });
         let fix = |env: &Env, volume: &SimVolume| {
-            let options = RepairOptions { dry_run: false, options: options(seed), ..RepairOptions::default() };
+            let options = RepairOptions { dry_run: false, options: options(seed) };
             repair(&(Arc::new(volume.clone()) as Arc<dyn Volume>), env, options)
         };
         let points = CrashPoints { points_max: 30, images_per_point: 2, ..CrashPoints::default() };

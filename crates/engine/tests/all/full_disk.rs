@@ -6,6 +6,7 @@ use situ_base::Env;
 use situ_engine::{Durability, Error, Listener, Options, SpaceKind, SpaceLevel, Store, StoreBuilder, StoreEvent};
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::Volume;
+use situ_tiers::TieredBuilder;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

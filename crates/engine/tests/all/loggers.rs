@@ -7,6 +7,7 @@ use situ_base::Env;
 use situ_engine::{Ablation, Durability, Options, Store, StoreBuilder};
 use situ_rawdisk::{RawOptions, RawVolume};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed, wait};
+use situ_tiers::TieredBuilder;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ fn a_fast_disk_has_one_logger_however_much_is_to_do() {
 #[test]
 fn a_serial_log_has_one_logger_and_one_write_in_flight() {
     for_each_seed(1, 10, |seed| {
-        let ablation = Ablation { serial_log: true, ..Ablation::default() };
+        let ablation = Ablation { serial_log: true };
         with_log_on(seed, Duration::from_micros(200), ablation, |env, store, watched| {
             let seen = many(env, store, watched, Duration::from_micros(10));
             assert!(seen.together == 1 && seen.threads.len() == 1, "{seen:?}");

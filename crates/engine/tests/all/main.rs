@@ -8,6 +8,7 @@ mod alone;
 #[path = "../../../device/tests/common/mod.rs"]
 #[allow(dead_code, reason = "not all of them are used here")]
 mod block_devices;
+#[allow(dead_code, reason = "the tests of situ-tiers share it")]
 mod common;
 
 mod admission; // asynchronous writes to a store that cannot take them now
@@ -17,30 +18,22 @@ mod back_pressure; // promise 8: more writes than the store can digest
 mod behaviour; // the public interface beside plain reads and writes
 mod busy_writer; // opening read-only beside a writer that gives files up
 mod cache_bounds; // what the cache holds beside blocks
-mod change_of_disks_crash; // power failures while a store gets, changes or loses its fast disk
 mod closing; // stores that close or fail while much is under way
-mod copied_home; // a home that was copied, and names the fast disk of the original
 mod crash; // promises 1 to 4: a crash at every change of a disk
 mod damage; // promise 6: rot is found and named, and nobody reads wrong data
 mod damage_met; // damage that an open store meets
 mod dead_entries; // only the first reader steps over a run of dead entries
 mod debts; // dead entries and files that a store frees although nothing is full
-mod draining; // drains that fail
-mod fast_disk_troubles; // a fast disk that is there and cannot be used as it is
 mod faults; // promise 7: failure is a value
 mod filters; // compaction filters that change their mind
 mod full_disk; // promise 7: a disk that the store has filled
 mod full_disk_writers; // writers together on a disk with just enough room
-mod full_home; // a full home beside a fast disk that is not
-mod home_elsewhere; // a store whose home is no directory here
 mod iterators; // iterators against `BTreeMap::range`
 mod keyspaces; // promise 4: creating and dropping keyspaces
 mod kill; // promise 1 on a real disk: a process that is killed
 mod little_memory; // values of many lengths, and threads that get no memory for them
-mod log_area; // the log on a fast disk without a file system
 mod loggers; // one to three loggers carry asynchronous writes
 mod looked_at; // tables of units elsewhere are read once
-mod lost_disks; // a home that has lost DISKS
 mod manifest_copy; // promise 6: the copy of the manifest
 mod metamorphic; // one stream of operations over many configurations
 mod model; // the engine against a `BTreeMap`
@@ -49,11 +42,8 @@ mod open_tables; // the bound on open tables
 mod opened_for_one_write; // stores that are opened for one write, again and again
 mod opening; // what a store has in memory when it is opened
 mod physical_space; // promise 7: drives that compress and run out of physical space
-mod placement; // placement on simulated disks, and the recorder of its traces
 mod postponed; // promises 7 and 8: compactions that cannot succeed
-mod promotion; // data that is often read finds its way to the fast disk
 mod random_faults; // promises 1, 3, 6, 7: seeded faults
-mod raw_disk; // promises 1, 3, 4: a fast disk without a file system that crashes
 mod readers; // opening read-only while another process writes
 mod reads_told; // units hear how long reads take
 mod reopened_random_faults; // promises 1, 4, 7: many short lives of one store, each with faults of its own
@@ -68,9 +58,6 @@ mod transaction_crash; // promise 3: transactions and crashes
 mod transaction_locks; // locks of transactions, in simulated time
 mod transaction_threads; // transactions with real threads
 mod transactions; // transactions, one claim at a time
-mod two_crash; // promises 1 to 4: two disks that crash together
-mod two_disks; // which disks belong together, and what lies where
-mod two_disks_random_faults; // promises 1, 3, 6, 7: seeded faults on two disks
 mod unit_elsewhere; // compactions in another process, which is killed, and on units that hold many tasks
 mod unit_misbehaves; // a unit that refuses, forgets and lies
 mod value_log; // where large values go, and how their space comes back

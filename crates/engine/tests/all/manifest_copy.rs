@@ -107,7 +107,7 @@ fn check(env: &Env, volume: &SimVolume) -> VerifyReport {
 }
 
 fn fix(env: &Env, volume: &SimVolume, seed: u64, dry_run: bool) -> RepairReport {
-    let how = RepairOptions { dry_run, options: options(seed), ..RepairOptions::default() };
+    let how = RepairOptions { dry_run, options: options(seed) };
     repair(&(Arc::new(volume.clone()) as Arc<dyn Volume>), env, how).unwrap()
 }
 

@@ -7,6 +7,7 @@ use situ_engine::{Compression, Durability, KeyspaceOptions, Options, ReadOptions
 use situ_engine::{Result, WriteBatch};
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::Volume;
+use situ_tiers::{TieredBuilder, TieredStore};
 use std::fmt::Write;
 use std::sync::Arc;
 

@@ -1,7 +1,9 @@
 //! A store has one writer even if its files are removed or renamed. A second writer is refused while the store's data
 //! exists, and a writer whose files are gone refuses writes.
 
-use situ_engine::{Durability, Error, Options, RepairOptions, Store, StoreBuilder, repair_directory, verify_directory};
+use crate::common::fast;
+use situ_engine::{Durability, Error, Options, RepairOptions, Store};
+use situ_tiers::{TieredBuilder, repair_directory, verify_directory};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -81,12 +83,12 @@ fn a_second_writer_is_refused_whatever_happens_to_names() {
     for (what, trick) in CASES {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("home");
-        let first = Store::open(&home).unwrap();
+        let first = fast::open(&home).unwrap();
         first.put_with(b"a", b"first", Durability::Synced).unwrap();
         first.default_keyspace().flush().unwrap();
         let place = trick(&home, &root.path().join("other"));
         let before = paths_of(&place).len();
-        let error = Store::open(&place).err().unwrap_or_else(|| panic!("{what}: a second writer was let in"));
+        let error = fast::open(&place).err().unwrap_or_else(|| panic!("{what}: a second writer was let in"));
         assert!(error.to_string().contains("open already"), "{what}: {error}");
         assert_eq!(paths_of(&place).len(), before, "{what}: a writer that is refused leaves nothing behind");
         assert!(verify_directory(&place, &mut |_| {}).is_ok(), "{what}: a reader takes no lock");
@@ -95,14 +97,14 @@ fn a_second_writer_is_refused_whatever_happens_to_names() {
             repaired.is_err_and(|error| error.to_string().contains("open already")),
             "{what}: a repair is a writer"
         );
-        assert!(Store::destroy(&place).is_err(), "{what}: a destroyer is a writer");
+        assert!(situ_tiers::destroy(&place).is_err(), "{what}: a destroyer is a writer");
         // Without LOCK, or under another name of the directory, the names that count still lead to the files.
         match first.put_with(b"a", b"second", Durability::Synced).and_then(|()| first.default_keyspace().flush()) {
             Ok(()) => {
                 first.close().unwrap();
                 // Where files were linked, the store continues under its own names.
                 let place = if home.join("CURRENT").exists() { &home } else { &place };
-                let again = Store::open(place).unwrap();
+                let again = fast::open(place).unwrap();
                 assert_eq!(again.get(b"a").unwrap().as_deref(), Some(&b"second"[..]), "{what}");
                 again.close().unwrap();
             }
@@ -119,7 +121,7 @@ fn a_second_writer_is_refused_whatever_happens_to_names() {
 fn a_log_that_was_moved_is_not_repaired_under_its_writer() {
     let root = tempfile::tempdir().unwrap();
     let (home, other) = (root.path().join("home"), root.path().join("other"));
-    let first = Store::open(&home).unwrap();
+    let first = fast::open(&home).unwrap();
     first.put(b"a", b"b").unwrap();
     bring(&home, &other, move_to, |path| is(path, &[".log"]));
     let error = repair_directory(&other, RepairOptions::default()).unwrap_err();
@@ -133,13 +135,13 @@ fn a_log_that_was_moved_is_not_repaired_under_its_writer() {
 fn a_second_writer_of_two_disks_is_refused_without_any_lock_file() {
     let root = tempfile::tempdir().unwrap();
     let (home, fast) = (root.path().join("home"), root.path().join("fast"));
-    let open = || StoreBuilder::new(Options::default()).fast_disk(&fast).open(&home);
+    let open = || fast::tiered(Options::default()).fast_disk(&fast).open(&home);
     let first = open().unwrap();
     first.put_with(b"a", b"b", Durability::Synced).unwrap();
     [&home, &fast].iter().for_each(|disk| fs::remove_file(disk.join("LOCK")).unwrap());
     let error = open().expect_err("a second writer was let in");
     assert!(error.to_string().contains("open already"), "{error}");
-    let error = Store::open(&home).expect_err("a second writer was let in");
+    let error = fast::open(&home).expect_err("a second writer was let in");
     assert!(error.to_string().contains("open already"), "{error}");
     first.put_with(b"a", b"c", Durability::Synced).unwrap();
     first.close().unwrap();
@@ -185,7 +187,7 @@ fn promise_7_a_writer_that_has_lost_its_names_takes_no_more_writes() {
         for durability in [Durability::Synced, Durability::Buffered] {
             let root = tempfile::tempdir().unwrap();
             let home = root.path().join("home");
-            let store = Store::open(&home).unwrap();
+            let store = fast::open(&home).unwrap();
             store.put_with(b"a", b"b", durability).unwrap();
             lose(&home, &root.path().join("other"));
             let error = match (durability, what) {
@@ -211,7 +213,7 @@ fn promise_7_a_store_whose_names_are_lost_does_not_close_as_if_all_were_well() {
     for (what, lose) in LOSSES {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("home");
-        let store = Store::open(&home).unwrap();
+        let store = fast::open(&home).unwrap();
         store.put(b"a", b"b").unwrap();
         lose(&home, &root.path().join("other"));
         let error = store.close().expect_err(what);
@@ -225,7 +227,7 @@ fn promise_7_an_edit_is_not_installed_when_names_are_lost() {
     for (what, lose) in LOSSES {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("home");
-        let store = Store::open(&home).unwrap();
+        let store = fast::open(&home).unwrap();
         store.put_with(b"a", b"b", Durability::Synced).unwrap();
         lose(&home, &root.path().join("other"));
         let error = store.create_keyspace("more", Options::default().keyspace).expect_err(what);
@@ -241,7 +243,7 @@ fn a_segment_of_values_that_is_removed_while_it_is_written_is_not_installed() {
     let root = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     options.keyspace.value_log_min_bytes = Some(100);
-    let store = Store::open_with(root.path(), options.clone()).unwrap();
+    let store = fast::open_with(root.path(), options.clone()).unwrap();
     let value = |n: u8| [n; 1000];
     store.put(b"a", value(1)).unwrap();
     store.default_keyspace().flush().unwrap();
@@ -264,7 +266,7 @@ fn changes_that_the_store_makes_itself_are_no_loss() {
     let (home, other) = (root.path().join("home"), root.path().join("other"));
     let mut options = Options::default();
     options.keyspace.memtable_bytes = 64 << 10;
-    let store = Store::open_with(&home, options).unwrap();
+    let store = fast::open_with(&home, options).unwrap();
     for round in 0..60_u32 {
         for n in 0..200_u32 {
             store.put([round.to_le_bytes(), n.to_le_bytes()].concat(), [7; 500]).unwrap();
@@ -272,7 +274,7 @@ fn changes_that_the_store_makes_itself_are_no_loss() {
         match round {
             20 => fs::rename(&home, &other).unwrap(),
             // Another store.
-            30 => Store::open(&home).unwrap().close().unwrap(),
+            30 => fast::open(&home).unwrap().close().unwrap(),
             40 => fs::remove_file(other.join("LOCK")).unwrap(),
             _ => {}
         }
@@ -280,7 +282,7 @@ fn changes_that_the_store_makes_itself_are_no_loss() {
     }
     assert!(store.statistics().flushes > 0);
     store.close().unwrap();
-    let again = Store::open(&other).unwrap();
+    let again = fast::open(&other).unwrap();
     assert_eq!(again.iter().unwrap().count(), 60 * 200);
     again.close().unwrap();
 }

@@ -1,19 +1,21 @@
 //! Stores that are opened for one write and closed, again and again, as `situ put` does.
 
+use crate::common::fast;
 use crate::common::{Model, compare, key_number};
 use situ_base::Env;
-use situ_engine::{Durability, Error, Options, Store, StoreBuilder, verify};
+use situ_engine::{Durability, Error, Options, Store, verify};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, crash_everywhere,
     crash_machine_everywhere, for_each_seed,
 };
 use situ_storage::{FileMeta, FileName, Volume};
+use situ_tiers::TieredBuilder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 fn open(env: &Env, volume: &SimVolume, options: Options) -> Result<Store, Error> {
-    StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone()))
+    fast::tiered(options).env(env.clone()).open_volume(Arc::new(volume.clone()))
 }
 
 fn tables_by_level(store: &Store) -> Vec<usize> {
@@ -227,7 +229,7 @@ fn after_crash(env: &Env, volumes: &[SimVolume], seed: u64) -> Vec<SimVolume> {
 fn open_on(env: &Env, volumes: &[SimVolume]) -> Result<Store, Error> {
     let [home, fast @ ..] = volumes else { panic!("no home") };
     let fast = fast.first().map(|fast| Arc::new(fast.clone()) as Arc<dyn Volume>);
-    StoreBuilder::new(small()).env(env.clone()).open_volumes(Arc::new(home.clone()), fast)
+    fast::tiered(small()).env(env.clone()).open_volumes(Arc::new(home.clone()), fast)
 }
 
 /// The volumes of a store that was closed, each with its files.
@@ -402,13 +404,13 @@ fn openings_for_one_write_on_a_real_disk() {
     let directory = tempfile::tempdir().unwrap();
     let began = Instant::now();
     for n in 0..count {
-        let store = Store::open(directory.path()).unwrap();
+        let store = fast::open(directory.path()).unwrap();
         assert!(tables_by_level(&store)[0] <= 4);
         store.put(key_number(u64::from(n)), b"value").unwrap();
         store.close().unwrap();
     }
     let each = began.elapsed() / count;
-    let store = Store::open(directory.path()).unwrap();
+    let store = fast::open(directory.path()).unwrap();
     println!("{count} openings, {each:?} each; tables {:?}", tables_by_level(&store));
     assert!((0..count).all(|n| store.get(key_number(u64::from(n))).unwrap().is_some()));
     store.close().unwrap();

@@ -7,6 +7,7 @@ use situ_base::Env;
 use situ_engine::{Durability, Error, Keyspace, Result, Store, StoreBuilder, WriteBatch};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error as StorageError, Volume};
+use situ_tiers::TieredBuilder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

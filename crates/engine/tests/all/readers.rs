@@ -6,6 +6,7 @@ use situ_engine::{Error, Result, Store, StoreBuilder};
 use situ_rawdisk::{FormatOptions, RawOptions, RawVolume};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error as StorageError, Volume};
+use situ_tiers::TieredBuilder;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -3,9 +3,10 @@
 
 use crate::common::{Model, contents, key_number};
 use situ_base::Env;
-use situ_engine::{Durability, Error, Options, Store, StoreBuilder, verify_volumes};
+use situ_engine::{Durability, Error, Options, Store, StoreBuilder};
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::Volume;
+use situ_tiers::{TieredBuilder, verify_volumes};
 use std::sync::Arc;
 
 const LIVES: u64 = 25;

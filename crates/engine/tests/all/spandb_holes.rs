@@ -5,13 +5,15 @@
 //! `tests/rot.rs`, `tests/raw.rs`), the log area, TopFS and their metadata in `situ_storage` (`raw/tests`).
 
 use crate::common;
+use crate::common::fast;
 use crate::common::raw::{PAGE, World, formatted, is_sound, open_with, volume};
-use situ_engine::{Durability, Error, Options, Store, StoreBuilder, WriteBatch};
+use situ_engine::{Durability, Error, Options, Store, WriteBatch};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, SimVolume,
     crash_volume_and_device_everywhere, for_each_seed, wait,
 };
 use situ_storage::{FileName, Volume};
+use situ_tiers::{FAST, TieredBuilder, TieredStore};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -209,7 +211,7 @@ fn a_log_area_that_wraps_over_live_pages() {
                 }
             };
             assert!(refused.is_no_space(), "{refused}");
-            let spilled = store.properties().placement.unwrap().log_files_spilled;
+            let spilled = store.placement().unwrap().log_files_spilled;
             let goes_home = area_pages == 40 && seed % 3 > 0;
             // A short file, for which a memtable is sealed, may find room at home where an ordinary one does not.
             assert!(count > 80 && (spilled > 0 || !goes_home), "{count} writes, {spilled} files at home");
@@ -354,7 +356,7 @@ fn write_with_metadata(world: &World) -> u64 {
     let mut acknowledged = CATALOGUED;
     let Ok(fast) = volume(&world.env, &world.device) else { return acknowledged };
     let fast = Arc::new(fast);
-    let builder = StoreBuilder::new(options()).env(world.env.clone());
+    let builder = fast::tiered(options()).env(world.env.clone());
     let Ok(store) = builder.open_volumes(Arc::new(world.home.clone()), Some(Arc::clone(&fast) as _)) else {
         return acknowledged;
     };
@@ -556,8 +558,8 @@ fn full_with_log_area(seed: u64, area_pages: u64, goes_home: bool) {
             }
         }
         store.wait_idle().unwrap();
-        assert!(store.default_keyspace().tables().iter().any(|table| !table.on_fast_disk));
-        let spilled = store.properties().placement.unwrap().log_files_spilled;
+        assert!(store.default_keyspace().tables().iter().any(|table| table.volume != FAST));
+        let spilled = store.placement().unwrap().log_files_spilled;
         let at_home =
             format!("{spilled} log files went home from {area_pages} pages, {with_log_at_home} of 2000 writes saw one");
         assert_eq!((spilled > 0, with_log_at_home > 0), (goes_home, goes_home), "{at_home}");

@@ -1,9 +1,11 @@
 //! What a repair says of what is lost: everything, and no more than that.
 
+use crate::common::fast;
 use crate::common::fast::{builder, fill, holds, small};
-use situ_engine::{Durability, RepairOptions, StoreBuilder, repair_directory, repair_volumes};
+use situ_engine::{Durability, RepairOptions};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
 use situ_storage::{FileName, Volume};
+use situ_tiers::{TieredBuilder, TieredRepair, repair_directory, repair_volumes};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -162,7 +164,7 @@ fn a_log_goes_on_on_a_fast_disk_that_is_given_up(value_bytes: usize, begins_at_h
         large.keyspace.memtable_bytes = 1 << 20;
         let open = |home: &SimVolume, fast: Option<&SimVolume>| {
             let fast = fast.map(|fast| Arc::new(fast.clone()) as Arc<dyn Volume>);
-            StoreBuilder::new(large.clone()).env(env.clone()).open_volumes(Arc::new(home.clone()), fast).unwrap()
+            fast::tiered(large.clone()).env(env.clone()).open_volumes(Arc::new(home.clone()), fast).unwrap()
         };
         let synced = |store: &situ_engine::Store, key: &str| {
             store.default_keyspace().put_with(key.as_bytes(), vec![7; value_bytes], Durability::Synced).unwrap();
@@ -181,7 +183,7 @@ fn a_log_goes_on_on_a_fast_disk_that_is_given_up(value_bytes: usize, begins_at_h
         let sequence = store.properties().last_sequence;
         let left: Arc<dyn Volume> = Arc::new(killed.crash_keep_all());
         drop(store);
-        let options = RepairOptions { without_fast_disk: true, ..options() };
+        let options = options().without_fast_disk(true);
         let has_log = left.list().unwrap().iter().any(|file| matches!(file.name, FileName::Log(_)));
         assert_eq!(has_log, begins_at_home);
         let report = repair_volumes(&left, None, &env, options).unwrap();

@@ -3,14 +3,16 @@
 //! The unit, its messages and the worker are those of `examples/compaction_worker`. The worker is this test binary again. Its answers
 //! come by standard error, as the test harness writes to standard output.
 
+use crate::common::fast;
 use situ_base::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_compaction::{TablePlace, Task, TaskError, TaskHost, TaskOutput, run};
-use situ_engine::{Durability, KeyspaceOptions, Options, Store, StoreBuilder, WriteBatch, verify_directory};
+use situ_engine::{Durability, KeyspaceOptions, Options, Store, StoreBuilder, WriteBatch};
 use situ_offload::{
     Assignment, Finished, Load, Offer, Offload, Policy, Ran, Refused, Scheduler, Unit, UnitEvent, UnitReport,
 };
 use situ_sim::Rng;
 use situ_storage::{DirectoryVolume, FileName, Result as StorageResult, Volume, Writer};
+use situ_tiers::{TieredBuilder, TieredStore, verify_directory};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -65,7 +67,7 @@ fn small() -> Options {
 }
 
 fn with_unit<U: Unit + 'static>(options: Options, unit: &Arc<U>) -> StoreBuilder {
-    StoreBuilder::new(options).compactor(Offload::new().unit(Arc::clone(unit) as Arc<dyn Unit>))
+    fast::tiered(options).compactor(Offload::new().unit(Arc::clone(unit) as Arc<dyn Unit>))
 }
 
 fn scheduler(store: &Store) -> &Scheduler {
@@ -153,7 +155,7 @@ fn tasks_run_in_another_process_and_give_what_the_processor_gives() {
     assert!(worker.succeeded > cpu.succeeded, "{worker:?} {cpu:?}");
     store.close().unwrap();
     verified(directory.path());
-    let store = Store::open_with(directory.path(), small()).unwrap();
+    let store = fast::open_with(directory.path(), small()).unwrap();
     assert_holds(&store, &model);
     assert_no_orphans(directory.path(), &store);
 }
@@ -195,7 +197,7 @@ fn a_worker_that_is_killed_at_any_moment_loses_nothing() {
     assert!(kills >= 2 && worker.suspicious > 0 && cpu.succeeded > 0, "{kills} kills, {worker:?} {cpu:?}");
     store.close().unwrap();
     verified(directory.path());
-    let store = Store::open_with(directory.path(), small()).unwrap();
+    let store = fast::open_with(directory.path(), small()).unwrap();
     assert_holds(&store, &model);
     assert_no_orphans(directory.path(), &store);
 }
@@ -232,7 +234,7 @@ fn a_store_that_is_killed_beside_its_worker_opens_again() {
         std::thread::sleep(Duration::from_millis(500 + rng.below(700)));
         child.kill().unwrap();
         child.wait().unwrap();
-        let store = Store::open_with(directory.path(), small()).unwrap();
+        let store = fast::open_with(directory.path(), small()).unwrap();
         let found = store.get("last").unwrap().map_or(0, |last| u64::from_le_bytes(last[..].try_into().unwrap()));
         assert!(found >= last, "{found} after {last}");
         for n in found.saturating_sub(2999).max(1)..=found {
@@ -422,7 +424,7 @@ fn a_store_closes_beside_a_worker_that_is_stopped() {
     }
     closing.join().unwrap().unwrap();
     closed.expect("closing waits for a worker that is stopped").unwrap();
-    let store = Store::open_with(directory.path(), small()).unwrap();
+    let store = fast::open_with(directory.path(), small()).unwrap();
     assert_holds(&store, &model);
     assert_no_orphans(directory.path(), &store);
 }
@@ -477,7 +479,7 @@ fn holds_with(directory: &Path, twist: impl Fn(&Assignment) -> Answer + Send + S
     let report = report(&store, "twisted");
     store.close().unwrap();
     verified(directory);
-    let store = Store::open_with(directory, small()).unwrap();
+    let store = fast::open_with(directory, small()).unwrap();
     assert_holds(&store, &model);
     report
 }
@@ -522,7 +524,7 @@ fn the_files_of_a_worker_are_those_of_the_processor() {
     let unit = pipe_unit(directory.path());
     let (mut model, mut rng) = (Model::new(), Rng::new(8));
     let builder =
-        StoreBuilder::new(small()).compactor(Offload::new().check_every(1).unit(Arc::clone(&unit) as Arc<dyn Unit>));
+        fast::tiered(small()).compactor(Offload::new().check_every(1).unit(Arc::clone(&unit) as Arc<dyn Unit>));
     let store = builder.open(directory.path()).unwrap();
     for _ in 0..10 {
         change(&store, &mut model, &mut rng);
@@ -561,7 +563,7 @@ fn a_unit_that_writes_other_bytes_is_found_out() {
     let unit = Arc::new(TwistedUnit { twist: Box::new(twist), finished: Mutex::default() });
     let hears = Arc::clone(&heard);
     let offload = Offload::new().check_every(1).unit(unit).listener(move |event| hears.hear(event));
-    let store = StoreBuilder::new(small()).compactor(offload).open(directory.path()).unwrap();
+    let store = fast::tiered(small()).compactor(offload).open(directory.path()).unwrap();
     let (mut model, mut rng) = (Model::new(), Rng::new(9));
     for _ in 0..5 {
         change(&store, &mut model, &mut rng);
@@ -590,7 +592,7 @@ fn a_static_split_divides_jobs() {
     // No part is smaller than a table.
     options.keyspace = options.keyspace.table_bytes(4 << 10);
     let offload = Offload::new().policy(Policy::named("co-kv").unwrap()).unit(unit);
-    let store = StoreBuilder::new(options).compactor(offload).open(directory.path()).unwrap();
+    let store = fast::tiered(options).compactor(offload).open(directory.path()).unwrap();
     let (mut model, mut rng) = (Model::new(), Rng::new(10));
     for _ in 0..40 {
         change(&store, &mut model, &mut rng);
@@ -694,7 +696,7 @@ fn a_drain_waits_for_what_units_elsewhere_are_to_make_on_the_fast_disk() {
     let disks = vec![directory.path().join("home"), directory.path().join("fast")];
     let (mut model, mut rng) = (Model::new(), Rng::new(7));
     // The inputs lie at home.
-    let store = Store::open_with(&disks[0], small()).unwrap();
+    let store = fast::open_with(&disks[0], small()).unwrap();
     (0..4).for_each(|_| change(&store, &mut model, &mut rng));
     store.flush().unwrap();
     store.close().unwrap();
@@ -719,7 +721,7 @@ fn a_drain_waits_for_what_units_elsewhere_are_to_make_on_the_fast_disk() {
     store.close().unwrap();
     std::fs::remove_dir_all(&disks[1]).unwrap();
     verified(&disks[0]);
-    let store = Store::open_with(&disks[0], small()).unwrap();
+    let store = fast::open_with(&disks[0], small()).unwrap();
     assert_holds(&store, &model);
 }
 

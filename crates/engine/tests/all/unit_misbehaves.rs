@@ -3,11 +3,12 @@
 
 use crate::common::fast;
 use situ_compaction::{Task, TaskError, TaskOutput, run};
-use situ_engine::{Error, Listener, Options, Store, StoreEvent, verify_directory};
+use situ_engine::{Error, Listener, Options, Store, StoreEvent};
 use situ_offload::{
     Assignment, Finished, Load, Offer, Offload, Patience, Policy, Ran, Refused, Scheduler, Split, Unit,
 };
 use situ_sim::Rng;
+use situ_tiers::{TieredBuilder, verify_directory};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -202,7 +203,7 @@ fn live(directory: &Path, with_fast: bool, patience: Patience, seed: u64, length
         options.keyspace = options.keyspace.memtable_bytes(64 << 10).level0_tables(2);
         options.keyspace = options.keyspace.level_base_bytes(256 << 10).table_bytes(64 << 10);
         options.listener = Some(Arc::new(Told(Arc::clone(&told))));
-        let builder = situ_engine::StoreBuilder::new(options).compactor(offload);
+        let builder = fast::tiered(options).compactor(offload);
         let builder = if with_fast { builder.fast_disk(&disk) } else { builder };
         let store = builder.open(&home).unwrap();
         assert!(told.store.set(store.clone()).is_ok());

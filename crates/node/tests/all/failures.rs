@@ -3,11 +3,12 @@
 
 use crate::proxy::{Frame, Proxy};
 use crate::store::{Model, Node, compare, in_the_end};
-use situ_engine::{Options, Store, StoreBuilder, verify_home};
+use situ_engine::{Options, Store, StoreBuilder};
 use situ_node::{NodeAddress, NodeOptions, NodeState, NodeUnit, NodeVolume, Operation, PeerOptions, Place};
 use situ_offload::{Offload, Policy, Scheduler, Split, UnitReport};
 use situ_sim::Rng;
 use situ_storage::{FileName, Volume};
+use situ_tiers::{TieredBuilder, verify_home};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,7 @@ fn open_with(place: &Place, fast: Option<&Path>, of_node: NodeOptions) -> (Arc<N
     let (volume, unit) = mount(place, of_node);
     let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
     let builder = builder(unit);
-    let builder = fast.into_iter().fold(builder, StoreBuilder::fast_disk);
+    let builder = fast.into_iter().fold(builder, TieredBuilder::fast_disk);
     (volume, builder.open_home(&home).unwrap())
 }
 

@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use situ::{CompactionFilter, DeadBefore, Decision, Error, FilterContext, Lifetime, Options, Store, StoreBuilder};
+use situ_tiers::TieredBuilder;
 
 use situ_base::StoreClock;
 
@@ -135,7 +136,7 @@ pub fn open_unserved_by(
     let filter = Arc::new(ItemFilter::default());
     let mut items = options.keyspace.clone();
     items.compaction_filter = Some(Arc::clone(&filter) as _);
-    let store = open(StoreBuilder::new(options).keyspace(ITEMS_KEYSPACE, items))?;
+    let store = open(StoreBuilder::new(options).with_tiers().keyspace(ITEMS_KEYSPACE, items))?;
     match store.existing_keyspace(META_KEYSPACE) {
         Ok(meta) if meta.contains(LIMIT_KEY)? => {
             filter.begin(&Arc::new(stored_clock(&store)?), meta.get(FLUSH_KEY)?.as_deref());

@@ -27,10 +27,11 @@ use std::time::SystemTime;
 
 use situ::offload::Offload;
 use situ::{
-    AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, LatencySummary, Options, PlacementProperties,
-    ReadOptions, SpaceProperties, Store, StoreBuilder, StoreProperties, Value,
+    AtOnce, Damage, DebtProperties, Durability, Error, Keyspace, LatencySummary, Options, ReadOptions, SpaceProperties,
+    Store, StoreBuilder, StoreProperties, Value,
 };
 use situ_base::{ClockKeeper, ClockRecord, StoreClock};
+use situ_tiers::{PlacementProperties, TieredBuilder, TieredStore};
 
 use crate::engine::cache::NoCache;
 use crate::engine::compactions::{Compactions, gather};
@@ -75,7 +76,7 @@ impl StoreEngine {
         StoreEngine::open_on(directory, None, options)
     }
 
-    /// Opens an engine like [`open`](StoreEngine::open), with a [fast disk](StoreBuilder::fast_disk).
+    /// Opens an engine like [`open`](StoreEngine::open), with a [fast disk](situ_tiers::TieredBuilder::fast_disk).
     ///
     /// # Errors
     /// As [`open`](StoreEngine::open).
@@ -107,7 +108,7 @@ impl StoreEngine {
         let mut items = options.keyspace.clone();
         items.compaction_filter = Some(Arc::clone(&filter) as _);
         // Its scheduler has the figures that metrics and the picture of compactions show.
-        let builder = StoreBuilder::new(options).compactor(Offload::new());
+        let builder = StoreBuilder::new(options).with_tiers().compactor(Offload::new());
         let builder = builder.keyspace(ITEMS_KEYSPACE, items.clone()).keyspace(META_KEYSPACE, meta_options());
         let store = open(builder)?;
         let items = store.keyspace_with(ITEMS_KEYSPACE, items)?;
@@ -382,7 +383,7 @@ impl Engine for StoreEngine {
         }
         space_metrics(&properties, out);
         debt_metrics(&properties.debts, out);
-        if let Some(placement) = properties.placement {
+        if let Some(placement) = self.store.placement() {
             placement_metrics(&placement, out);
         }
         self.level_metrics(out);

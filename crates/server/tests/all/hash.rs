@@ -316,7 +316,7 @@ fn either_engine_leaves_the_directory_of_the_other_as_it_is() {
     let (hash_files, ordered_files) = (files(hash.path()), files(ordered.path()));
     let refusals = [
         Store::open(hash.path()).err().unwrap().to_string(),
-        situ::repair_directory(hash.path(), Default::default()).err().unwrap().to_string(),
+        situ_tiers::repair_directory(hash.path(), Default::default()).err().unwrap().to_string(),
     ];
     for refused in refusals {
         assert!(refused.contains("holds a hash store") && refused.contains("nothing was changed"), "{refused}");

@@ -25,8 +25,7 @@ fn tables_that_go_while_they_are_looked_at_are_no_damage() {
     let at = directory.path();
     let writer = with_tables(at);
     let look = |store: &Store, seen: &mut Seen, last| {
-        look(store, &*situ_engine::files_of(at).unwrap(), at, seen, last)
-            .unwrap_or_else(|failure| panic!("{failure:?}"))
+        look(store, &*situ_tiers::files_of(at).unwrap(), at, seen, last).unwrap_or_else(|failure| panic!("{failure:?}"))
     };
     let before = Store::open_read_only(at).unwrap();
     writer.existing_keyspace("default").unwrap().compact(None, None).unwrap();
@@ -54,7 +53,7 @@ fn a_table_that_two_looks_cannot_open_is_damaged_and_one_that_one_look_cannot_is
         fs::write(&found[number], b"not a table").unwrap();
         // What was sound is not read again.
         seen.sound.clear();
-        let volume = situ_engine::files_of(at).unwrap();
+        let volume = situ_tiers::files_of(at).unwrap();
         let report = look(&store, &*volume, at, &mut seen, last).unwrap_or_else(|failure| panic!("{failure:?}"));
         damages.push(report.map(|report| {
             let levels = report.keyspaces.iter().flat_map(|keyspace| &keyspace.levels);

@@ -29,7 +29,7 @@ pub(super) struct Fragments {
     pub(super) next_keyspace: u32,
     pub(super) last_sequence: u64,
     pub(super) lossy_repair: Option<u64>,
-    pub(super) fast_disk: bool,
+    pub(super) several_volumes: bool,
     /// The state of a manifest that does not fit the files. Files that it names and that are missing may have been
     /// replaced by others that it does not name, or be lost.
     pub(super) unfit: Option<StoreState>,
@@ -52,7 +52,7 @@ impl Fragments {
             self.next_keyspace = self.next_keyspace.max(edit.next_keyspace.unwrap_or(0));
             self.last_sequence = self.last_sequence.max(edit.last_sequence.unwrap_or(0));
             self.lossy_repair = self.lossy_repair.max(edit.lossy_repair);
-            self.fast_disk |= edit.fast_disk;
+            self.several_volumes |= edit.several_volumes;
             self.names.extend(edit.created);
             for (_, removed) in edit.removed {
                 self.replaced.insert(removed.number);

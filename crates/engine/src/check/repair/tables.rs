@@ -5,6 +5,7 @@ use crate::base::sync::lock;
 use crate::check::repair::report::{LossKind, LostRange};
 use crate::check::repair::values::ValueRescue;
 
+use crate::base::places::HOME;
 use crate::versions::version::{Added, TableFile, TableMeta, TableSource};
 use crate::work::task_host::describe;
 use crate::{Error, Result};
@@ -13,7 +14,6 @@ use situ_compaction::{
     Encoder, KeyRange, KeySpan, Merge, MergeRules, Named, OutputRules, OutputTable, Source, TablePlace, TaskHost,
     merge_sources,
 };
-use situ_disks::CAPACITY;
 use situ_storage::{Error as StorageError, FileName, Volume, Writer};
 use situ_table::range_del::RangeTombstone;
 use situ_table::{BlockCache, KeyKind, KeyRef, Properties, Table, TableCursor, TableWriter, Trailer, salvage};
@@ -76,7 +76,7 @@ fn span_of<T: Borrow<RangeTombstone>>(properties: &Properties, tombstones: &[T])
 pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Option<TableMeta> {
     let span = span_of(table.properties(), table.range_tombstones())?;
     let summary = situ_table::TableSummary { bytes: table.bytes(), properties: table.properties().clone() };
-    let volume = source.disk_of(number);
+    let volume = source.volume_of(number);
     Some(describe(&OutputTable { volume, number, summary, span }))
 }
 
@@ -173,7 +173,7 @@ impl Salvager {
             let summary = writer.finish()?;
             self.keep(number);
             table = span_of(&summary.properties, &tombstones)
-                .map(|span| describe(&OutputTable { volume: CAPACITY, number, summary, span }));
+                .map(|span| describe(&OutputTable { volume: HOME, number, summary, span }));
         }
         Ok(Remains { table, usable, lost, damages: salvaged.damages })
     }
@@ -231,7 +231,7 @@ impl Salvager {
 
 impl TaskHost for Salvager {
     fn reserve(&self, _level: u32) -> situ_storage::Result<TablePlace> {
-        Ok(TablePlace { volume: CAPACITY, number: self.next_file.fetch_add(1, Ordering::Relaxed) })
+        Ok(TablePlace { volume: HOME, number: self.next_file.fetch_add(1, Ordering::Relaxed) })
     }
 
     fn create(&self, _level: u32, place: TablePlace) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)> {

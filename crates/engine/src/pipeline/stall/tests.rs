@@ -1,6 +1,6 @@
 use super::*;
 use crate::base::options::Options;
-use crate::opening::membership::Given;
+use crate::base::places::HomeVolume;
 use crate::opening::open::{KeyspaceChoices, open};
 use crate::pipeline::seal::NoRoom;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
@@ -37,7 +37,8 @@ fn with_memory(test: impl FnOnce(&Arc<Memory>, &Budget) + Send) {
         let env = executor.env();
         let volume = SimVolume::new(&env, FaultPlan::none(), 1);
         let opened =
-            open(&Given::alone(Arc::new(volume)), env, Options::default(), &KeyspaceChoices::new(), false).unwrap();
+            open(&HomeVolume::given(Arc::new(volume)), env, Options::default(), &KeyspaceChoices::new(), false)
+                .unwrap();
         test(&opened.core.memory, opened.core.pipeline.budget());
     });
 }
@@ -67,7 +68,7 @@ fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
         memory.stall.flush_ends();
         memory.stall.set_debt(memory, budget, &Debt { memory: 0.5, room, tables: 0.0 });
         assert_eq!(budget.limit_bytes_per_s().unwrap() / MIB, 640);
-        memory.stall.flushed(64 * MIB, Duration::from_secs(64), FAST);
+        memory.stall.flushed(64 * MIB, Duration::from_secs(64), HOME + 1);
         memory.stall.set_debt(memory, budget, &Debt { memory: 0.5, room, tables: 0.0 });
         assert_eq!(budget.limit_bytes_per_s().unwrap() / MIB, 640);
     });

@@ -1,6 +1,6 @@
 use super::*;
 use crate::base::options::Options;
-use crate::opening::membership::Given;
+use crate::base::places::HomeVolume;
 use crate::opening::open::{KeyspaceChoices, open};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use std::sync::Arc;
@@ -19,7 +19,8 @@ fn paced(bound: u64, debt: f64, bytes: u64) -> Duration {
         let env = executor.env();
         let volume = SimVolume::new(&env, FaultPlan::none(), 1);
         let options = Options { compaction_bytes_per_s_max: bound, ..Options::default() };
-        let core = open(&Given::alone(Arc::new(volume)), env, options, &KeyspaceChoices::new(), false).unwrap().core;
+        let core =
+            open(&HomeVolume::given(Arc::new(volume)), env, options, &KeyspaceChoices::new(), false).unwrap().core;
         core.work.pacer.set_debt(debt);
         let started = core.env.clock.now();
         (0..100).for_each(|_| core.work.pacer.pace(&core.work, bytes / 100));

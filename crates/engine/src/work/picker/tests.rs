@@ -278,7 +278,7 @@ impl crate::versions::version::Level {
 fn play(path: &Path) {
     let directory = tempfile::tempdir().unwrap();
     let volume = Arc::new(DirectoryVolume::open(directory.path()).unwrap());
-    let source = Arc::new(TableSource::new(volume, BlockCache::new(0), &situ_base::Env::system(), 100));
+    let source = Arc::new(TableSource::plain(volume, BlockCache::new(0), &situ_base::Env::system(), 100));
     let text = std::fs::read_to_string(path).unwrap();
     let answered: Vec<String> = text
         .trim_end()

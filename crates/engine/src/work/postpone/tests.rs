@@ -1,6 +1,6 @@
 use super::*;
 use crate::base::options::Options;
-use crate::opening::membership::Given;
+use crate::base::places::HomeVolume;
 use crate::opening::open::{KeyspaceChoices, open};
 use crate::pipeline::seal::NoRoom;
 use crate::pipeline::troubles::Trouble;
@@ -40,7 +40,8 @@ fn store_with(tables: &[Sketch], volume: Arc<dyn Volume>, env: Env) -> (Arc<Work
     let mut options = Options::default();
     options.keyspace.level0_tables = 2;
     options.compaction_threads = 2;
-    let work = open(&Given::alone(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core.work.clone();
+    let work =
+        open(&HomeVolume::given(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core.work.clone();
     let keyspace = work.versions.keyspaces().remove(0);
     let added: Vec<_> =
         tables.iter().map(|(level, number, keys)| Added { level: *level, meta: meta(*number, *keys) }).collect();

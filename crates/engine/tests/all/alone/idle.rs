@@ -3,10 +3,12 @@
 #![cfg(target_os = "linux")]
 
 use super::own_process::in_own_process;
+use crate::common::fast;
 use crate::skipped;
 use situ_base::Env;
-use situ_engine::{Durability, Options, StoreBuilder};
+use situ_engine::{Durability, Options};
 use situ_rawdisk::{FormatOptions, RawVolume};
+use situ_tiers::{TieredBuilder, TieredStore};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -58,14 +60,14 @@ fn idles(fast_disk: FastDisk) {
     let mut options = Options::default();
     options.keyspace.memtable_bytes = 64 << 10;
     options.compaction_threads = 4;
-    let builder = StoreBuilder::new(options);
+    let builder = fast::tiered(options);
     if fast_disk == FastDisk::Raw {
         raw_disk(&fast);
     }
     let builder = if fast_disk == FastDisk::None { builder } else { builder.fast_disk(&fast) };
     let store = builder.open(directory.path()).unwrap();
     if fast_disk == FastDisk::Raw {
-        let location = store.properties().placement.unwrap().fast_location;
+        let location = store.placement().unwrap().fast_location;
         if !location.contains("io_uring") {
             skipped::skipped(format_args!("rings, which {location} has no use for; it idles without"));
         }

@@ -1,6 +1,7 @@
 //! Small stores on a home and a fast disk, and what they hold.
 
-use situ_engine::{Options, Store, StoreBuilder};
+use situ_engine::{Options, Result, Store, StoreBuilder};
+use situ_tiers::TieredBuilder;
 use std::path::Path;
 
 pub fn small() -> Options {
@@ -12,8 +13,21 @@ pub fn small() -> Options {
     options
 }
 
+/// A builder for stores that may have a fast disk.
+pub fn tiered(options: Options) -> StoreBuilder {
+    StoreBuilder::new(options).with_tiers()
+}
+
+pub fn open(home: impl AsRef<Path>) -> Result<Store> {
+    tiered(Options::default()).open(home)
+}
+
+pub fn open_with(home: impl AsRef<Path>, options: Options) -> Result<Store> {
+    tiered(options).open(home)
+}
+
 pub fn builder(fast: Option<&Path>) -> StoreBuilder {
-    let builder = StoreBuilder::new(small());
+    let builder = tiered(small());
     match fast {
         Some(fast) => builder.fast_disk(fast),
         None => builder,

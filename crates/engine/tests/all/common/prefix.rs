@@ -4,6 +4,7 @@ use super::{Model, contents, key, small_options, value};
 use situ_base::Env;
 use situ_engine::{Durability, Error, Keyspace, Store, WriteBatch, WriteFuture};
 use situ_sim::{Rng, wait};
+use situ_tiers::TieredStore;
 use std::collections::VecDeque;
 
 const KEYS: u64 = 60;

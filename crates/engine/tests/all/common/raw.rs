@@ -6,6 +6,7 @@ use situ_engine::{Error, Options, Store, StoreBuilder};
 use situ_rawdisk::{FormatOptions, RawOptions, RawVolume};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume};
 use situ_storage::Result;
+use situ_tiers::TieredBuilder;
 use std::sync::Arc;
 
 pub const PAGE: u64 = 4096;
