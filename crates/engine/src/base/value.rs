@@ -85,7 +85,7 @@ impl Deref for Key {
 #[derive(Clone)]
 pub struct Value(ValueBytes);
 
-/// A copy of so many bytes has an allocation of its own, apart from its count.
+/// The length from which a copy has an allocation of its own, apart from its reference count.
 const LARGE_BYTES: usize = 4 << 10;
 
 #[derive(Clone)]
