@@ -193,8 +193,8 @@ impl Salvor<'_> {
         index.handles.into_iter().for_each(|handle| self.know(handle, kind));
     }
 
-    /// Returns a block if it could be read. Lists lack of memory among the damages: it says nothing about the block, and
-    /// the caller must not take the rest for all that there is.
+    /// Returns a block if it could be read. Lists lack of memory among the damages. Lack of memory says nothing about
+    /// the block, and the caller must not take the rest for all that there is.
     fn unless_no_memory(&mut self, block: Result<Vec<u8>>) -> Option<Vec<u8>> {
         match block {
             Ok(block) => Some(block),
