@@ -1,8 +1,9 @@
 //! The kernels, compiled as C++ and run on the processor, give the model's answers to the bit.
 //!
-//! Needs a C++ compiler (`c++`) and x86-64; elsewhere the tests say by name that they were left out.
+//! Needs a C++ compiler (`c++`) and x86-64; elsewhere the tests say by name that they are skipped.
 
 use crate::model_equals_merge::prepare;
+use crate::skipped::skipped;
 use crate::tasks;
 use situ_accel::abi::{AnswerHeader, BlockReport};
 use situ_accel::{Answer, DeviceTask, Layout, Params, emulated_steps, kernel_source, run_model};
@@ -10,6 +11,8 @@ use situ_compaction::testing::{MemoryHost, with_seeds};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
+
+const NEEDS: &str = "it needs a C++ compiler (c++) and x86-64";
 
 /// The program, made once; `None` where it cannot be made.
 fn program() -> Option<&'static PathBuf> {
@@ -104,12 +107,12 @@ fn assert_same(found: &Answer, wanted: &Answer) {
 #[test]
 fn random_tasks_give_the_models_answer() {
     let Some(program) = program() else {
-        eprintln!("left out: random_tasks_give_the_models_answer (needs c++ on x86-64)");
+        skipped("random_tasks_give_the_models_answer", NEEDS);
         return;
     };
-    with_seeds(30, |rng| {
+    with_seeds(20, |rng| {
         let host = MemoryHost::new();
-        let (mut device, data) = prepare(&tasks::random(rng, &host, 1500)).unwrap();
+        let (mut device, data) = prepare(&tasks::random(rng, &host, 800)).unwrap();
         let whole = run_model(&device, &data).unwrap();
         assert_same(&emulate(program, &device, &data, 1 + rng.below(3) as u32), &whole);
         // From some entry on, up to some length.
@@ -124,7 +127,7 @@ fn random_tasks_give_the_models_answer() {
 #[test]
 fn damage_gets_the_models_status() {
     let Some(program) = program() else {
-        eprintln!("left out: damage_gets_the_models_status (needs c++ on x86-64)");
+        skipped("damage_gets_the_models_status", NEEDS);
         return;
     };
     with_seeds(20, |rng| {

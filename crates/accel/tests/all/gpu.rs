@@ -1,6 +1,7 @@
-//! A GPU gives the model's answers to the bit. Without one, the tests say by name that they were left out.
+//! A GPU gives the model's answers to the bit. Without one, the tests say by name that they are skipped.
 
 use crate::model_equals_merge::prepare;
+use crate::skipped::skipped;
 use crate::tasks;
 use situ_accel::{Answer, Cuda, CudaError, Lane, run_model};
 use situ_compaction::testing::{MemoryHost, with_seeds};
@@ -10,7 +11,7 @@ fn gpu(test: &str) -> Option<Arc<Cuda>> {
     match Cuda::find() {
         Ok(cuda) => Some(Arc::new(cuda)),
         Err(CudaError::Unavailable(why)) => {
-            eprintln!("left out: {test}: no GPU can be used: {why}");
+            skipped(test, &why);
             None
         }
         Err(error) => panic!("{error}"),
@@ -59,7 +60,7 @@ fn tasks_in_flight_together_do_not_disturb_each_other() {
 #[test]
 fn without_a_gpu_the_answer_is_unavailable() {
     match Cuda::find() {
-        Ok(_) => eprintln!("left out: without_a_gpu_the_answer_is_unavailable: there is a GPU"),
+        Ok(_) => skipped("without_a_gpu_the_answer_is_unavailable", "there is a GPU"),
         Err(error) => assert!(matches!(error, CudaError::Unavailable(_)), "{error}"),
     }
 }

@@ -5,4 +5,12 @@ mod emulated;
 mod gpu;
 mod model_equals_merge;
 mod page;
+mod skipped;
 mod tasks;
+
+/// The tests of the module `gpu` are not built in.
+#[cfg(not(feature = "cuda"))]
+#[test]
+fn tests_on_a_gpu_need_the_feature_cuda() {
+    skipped::skipped("gpu::", "the feature `cuda` is not built in");
+}

@@ -1,0 +1,9 @@
+//! What a test leaves out, said where `make test` collects it.
+
+use std::io::Write;
+
+/// Says that a test was left out, past the capture of the test's output.
+pub(crate) fn skipped(test: &str, why: &str) {
+    // Without an output there is nowhere to say it.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: situ-accel {test}: {why}");
+}
