@@ -188,6 +188,9 @@ fn assert_holds(store: &Store, keyspace: &str, model: &Model) {
     assert!(found == *model, "the store and the model differ");
 }
 
+/// The answers of the unit in each round, at least.
+const ANSWERS_MIN: u64 = 6;
+
 fn live(directory: &Path, with_fast: bool, patience: Patience, seed: u64, length: Duration) -> u64 {
     let (home, disk) = (directory.join("home"), directory.join("fast"));
     let (mut a, mut b, mut rng) = (Model::new(), Model::new(), Rng::new(seed));
@@ -228,8 +231,10 @@ fn live(directory: &Path, with_fast: bool, patience: Patience, seed: u64, length
                     }
                 }
             });
-            let until = Instant::now() + length;
-            while Instant::now() < until {
+            let begun = Instant::now();
+            // On a busy machine the unit's answers take their time.
+            while begun.elapsed() < length || unit.answers.load(Ordering::Relaxed) < ANSWERS_MIN {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the unit gives no answers");
                 change(&store, "default", &mut a, &mut rng);
                 change(&store, "b", &mut b, &mut rng);
                 change(&store, "c", &mut Model::new(), &mut rng);
@@ -266,6 +271,6 @@ fn an_unruly_unit_costs_speed_and_nothing_else() {
     for (with_fast, patience, seed) in [(false, restless, 1), (true, restless, 2), (false, strict, 3)] {
         let directory = tempfile::tempdir().unwrap();
         let answers = live(directory.path(), with_fast, patience, seed, Duration::from_millis(400));
-        assert!(answers > 20, "{answers}");
+        assert!(answers >= 4 * ANSWERS_MIN, "{answers}");
     }
 }
