@@ -223,7 +223,7 @@ impl Disks {
         let begins = self.with_role(Role::Fast).and_then(|fast| Some((fast, fast.begins(name)?)));
         let Some((fast, _beginning)) = begins else { return self.begin_log_on_capacity_disk(name, bytes) };
         let error = match fast.create_log(name, bytes) {
-            Ok(file) => return Ok(Pages::of(fast, file)),
+            Ok(file) => return Ok(self.pages_of(fast, file)),
             Err(error) => error,
         };
         let taken_back = fast.take_back(name);
@@ -300,6 +300,13 @@ impl Disks {
         }
     }
 
+    fn pages_of(&self, disk: &Disk, file: Arc<dyn PageFile>) -> Arc<dyn PageFile> {
+        match disk.role {
+            Role::Capacity => file,
+            role => Arc::new(Pages { file, role, capacity: Arc::clone(self.capacity()) }),
+        }
+    }
+
     fn rename_on(&self, disk: &Disk, from: FileName, to: FileName) -> Result<()> {
         if matches!(from, FileName::Spare(_)) && disk.is_closed() {
             return self.recycle_on_capacity_disk(disk, from, to);
@@ -348,7 +355,7 @@ impl Volume for Disks {
 
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
         let (file, disk) = self.find(name, |volume| volume.open_pages(name))?;
-        Ok(Pages::of(disk, file))
+        Ok(self.pages_of(disk, file))
     }
 
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {
@@ -424,18 +431,18 @@ impl Volume for Disks {
     }
 }
 
-/// A log file on a disk other than the capacity disk: its errors say so.
+/// A log file on a disk other than the capacity disk: its errors say so. Without the names on the capacity disk, the
+/// next opening would not find what is written here. So writes also check those.
 struct Pages {
     file: Arc<dyn PageFile>,
     role: Role,
+    capacity: Arc<Disk>,
 }
 
 impl Pages {
-    fn of(disk: &Disk, file: Arc<dyn PageFile>) -> Arc<dyn PageFile> {
-        match disk.role {
-            Role::Capacity => file,
-            role => Arc::new(Pages { file, role }),
-        }
+    fn told(&self, written: Result<()>) -> Result<()> {
+        written.map_err(|error| self.role.told(error))?;
+        self.capacity.volume.check_names_if_due()
     }
 }
 
@@ -453,11 +460,11 @@ impl PageFile for Pages {
     }
 
     fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
-        self.file.write(first, buffer, count, durable).map_err(|error| self.role.told(error))
+        self.told(self.file.write(first, buffer, count, durable))
     }
 
     fn sync(&self) -> Result<()> {
-        self.file.sync().map_err(|error| self.role.told(error))
+        self.told(self.file.sync())
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
