@@ -207,6 +207,15 @@ impl Disks {
         self.with_role(Role::Fast)?.log_area()
     }
 
+    /// Returns the length of the longest log file for which a disk has space now. On the capacity disk, half of the
+    /// space is left for the contents of the file.
+    pub fn space_for_log_file(&self) -> u64 {
+        let capacity = self.capacity().volume.space().logical_free().map_or(u64::MAX, |free| free / 2);
+        let Some(fast) = self.with_role(Role::Fast).filter(|fast| !fast.is_closed()) else { return capacity };
+        let area = |room: Space| room.logical_total.saturating_sub(room.logical_used);
+        fast.volume.log_room().map_or_else(|| fast.free_bytes(), area).max(capacity)
+    }
+
     /// Syncs the names of the other disks. All are asked, also after an error.
     fn sync_names_of_others(&self) -> Result<()> {
         self.others().map(|disk| disk.sync_names()).fold(Ok(()), Result::and)

@@ -40,8 +40,13 @@ impl Memory {
             return Ok(());
         }
         // With the log on another disk, only the logged data takes room among the tables.
-        let taken = if self.versions.source.disks.is_some() { 1 } else { 2 };
-        match self.space.length_of_log_file::<Error>(log, bytes, bytes_max, taken)? {
+        let (taken, longest) = match &self.versions.source.disks {
+            None => (2, u64::MAX),
+            Some(_) if log.has_file_at_hand(0, bytes, |_| true) => (1, u64::MAX),
+            // The space of both disks together is of no use to one file.
+            Some(disks) => (1, disks.space_for_log_file()),
+        };
+        match self.space.length_of_log_file::<Error>(log, bytes, bytes_max.min(longest), taken)? {
             LogFileLength::Ordinary => self.prepare_log_by(|log, number| log.prepare_next(number, bytes)),
             LogFileLength::AtMost(longest) => {
                 self.prepare_log_by(|log, number| log.prepare_short(number, bytes, longest))

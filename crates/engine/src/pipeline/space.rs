@@ -9,7 +9,7 @@ use crate::pipeline::places::Places;
 use crate::versions::store::Versions;
 use situ_base::Clock;
 use situ_device::{Compresses, Space};
-use situ_disks::Role;
+use situ_disks::{Disks, Role};
 use situ_pipeline::{Needs, SpaceUse, WatchedDisk};
 pub(crate) use situ_pipeline::{Promise, SpaceWatch};
 pub use situ_pipeline::{SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage};
@@ -67,12 +67,19 @@ fn needs(versions: &Versions) -> Needs {
         needs.stored += view.version.levels.iter().map(|level| level.bytes).sum::<u64>();
         needs.stored += view.version.segments.files().iter().map(|file| file.written().record_bytes).sum::<u64>();
     }
-    let fast = versions.source.disks.as_ref().and_then(|disks| disks.with_role(Role::Fast));
-    let elsewhere = fast.filter(|disk| !disk.is_left()).map_or(0, |disk| {
-        let space = disk.volume.space();
-        space.logical_free().unwrap_or(0).saturating_sub(space.logical_total / FAST_SHARE_KEPT)
-    });
+    let elsewhere = versions.source.disks.as_ref().map_or(0, |disks| space_elsewhere(versions, disks));
     Needs { in_log: needs.now, elsewhere, ..needs }
+}
+
+/// Returns the bytes of the fast disk that count as space of the store, in addition to those of the home. A memtable
+/// becomes one table, on one disk. So as much of the smaller space as a memtable takes may stay unused.
+fn space_elsewhere(versions: &Versions, disks: &Disks) -> u64 {
+    let Some(fast) = disks.with_role(Role::Fast).filter(|disk| !disk.is_left()) else { return 0 };
+    let space = fast.volume.space();
+    let free = space.logical_free().unwrap_or(0).saturating_sub(space.logical_total / FAST_SHARE_KEPT);
+    let at_home = disks.capacity().volume.space().logical_free().unwrap_or(0);
+    let memtable = versions.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max().unwrap_or(0);
+    free - free.min(at_home).min(memtable)
 }
 
 /// This share of the fast disk is for the log and for flushes.

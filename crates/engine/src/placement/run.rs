@@ -34,6 +34,10 @@ pub(crate) const DECISIONS_MAX: usize = 32;
 const TROUBLES_MAX: usize = 32;
 /// Time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// A flush leaves this share of the home free, if the fast disk has room for its table,
+const HOME_SHARE_KEPT: u64 = 64;
+/// but this much at most.
+const HOME_BYTES_KEPT_MAX: u64 = 64 << 20;
 /// A sample over more time than this says nothing.
 const SAMPLE_MAX: Duration = Duration::from_secs(10);
 
@@ -235,6 +239,15 @@ impl Placement {
     pub(crate) fn any_room_bytes(&self) -> u64 {
         let space = self.fast.volume.space();
         space.logical_total.saturating_sub(space.logical_used)
+    }
+
+    /// Returns true if the home has too little room for a table of `bytes` bytes, and the fast disk has enough. Small
+    /// files, such as the manifest, have to be at home.
+    pub(crate) fn has_room_only_on_fast(&self, bytes: u64) -> bool {
+        let space = self.disks.capacity().volume.space();
+        let kept = (space.logical_total / HOME_SHARE_KEPT).min(HOME_BYTES_KEPT_MAX);
+        let at_home = space.logical_free().is_none_or(|free| bytes.saturating_add(kept) <= free);
+        !at_home && bytes < self.any_room_bytes()
     }
 
     fn has_room(&self, bytes: u64) -> bool {

@@ -175,7 +175,9 @@ impl Host {
             WhereTo::AnyRoom => takes_more && self.target_bytes < placement.any_room_bytes(),
             _ => {
                 let stays = takes_more && self.target_bytes < placement.free_bytes();
-                placement.disk_for(level, self.target_bytes) == FAST || (self.hot && stays)
+                placement.disk_for(level, self.target_bytes) == FAST
+                    || (self.hot && stays)
+                    || (!self.paced && takes_more && placement.has_room_only_on_fast(self.target_bytes))
             }
         }
     }
@@ -411,9 +413,21 @@ impl Work {
         }
         let placement = self.placement.as_ref().filter(|placement| !placement.is_draining() && !placement.is_drained());
         let placement = placement.filter(|_| error.is_no_space())?;
+        if host.target_bytes >= placement.any_room_bytes() {
+            self.give_up_unused_log();
+        }
         let reason = error.to_string();
         self.health.tell(|| StoreEvent::HomeFull { reason });
         Some(host.on_any_disk(placement))
+    }
+}
+
+impl Work {
+    /// Removes the log files without records, on whichever disk they lie.
+    fn give_up_unused_log(&self) {
+        if let Some(Err(error)) = self.memory.log.as_ref().map(|log| log.drop_next()) {
+            self.health.note_job_failure("recycle log", error.into());
+        }
     }
 }
 
