@@ -373,6 +373,10 @@ impl Volume for DirectoryVolume {
         self.names.check().err()
     }
 
+    fn check_names_if_due(&self) -> Result<()> {
+        self.names.check_if_due()
+    }
+
     fn lock(&self) -> Result<Box<dyn Lock>> {
         self.names.take_lock()
     }

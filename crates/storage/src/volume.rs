@@ -113,6 +113,16 @@ pub trait Volume: Send + Sync {
         None
     }
 
+    /// Checks the names that the writer relies on, unless that was done a moment ago. A caller that acknowledges writes
+    /// to another volume calls this with each of them, if these writes are found only through this volume. The default
+    /// checks nothing.
+    ///
+    /// # Errors
+    /// The [failure](Volume::failure) that the check has found.
+    fn check_names_if_due(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Does a part of the work that was put off because no caller waits for it, such as discarding free room on a
     /// device. Returns true if there is more. It takes as long as the device likes: a call for a thread that no other
     /// thread waits for.

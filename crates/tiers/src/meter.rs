@@ -206,6 +206,10 @@ impl Volume for Metered {
         self.inner.failure()
     }
 
+    fn check_names_if_due(&self) -> Result<()> {
+        self.inner.check_names_if_due()
+    }
+
     fn tidy(&self) -> bool {
         self.inner.tidy()
     }

@@ -38,6 +38,10 @@ pub(crate) const DECISIONS_MAX: usize = 32;
 const TROUBLES_MAX: usize = 32;
 /// Time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// A flush leaves this share of the home free, if the fast disk has room for its table,
+const HOME_SHARE_KEPT: u64 = 64;
+/// but this much at most.
+const HOME_BYTES_KEPT_MAX: u64 = 64 << 20;
 /// A sample over more time than this says nothing.
 const SAMPLE_MAX: Duration = Duration::from_secs(10);
 
@@ -236,6 +240,15 @@ impl Placement {
         space.logical_total.saturating_sub(space.logical_used)
     }
 
+    /// Returns true if the home has too little room for a table of `bytes` bytes, and the fast disk has enough. Small
+    /// files, such as the manifest, have to be at home.
+    pub(crate) fn has_room_only_on_fast(&self, bytes: u64) -> bool {
+        let space = self.disks.capacity().volume.space();
+        let kept = (space.logical_total / HOME_SHARE_KEPT).min(HOME_BYTES_KEPT_MAX);
+        let at_home = space.logical_free().is_none_or(|free| bytes.saturating_add(kept) <= free);
+        !at_home && bytes < self.any_room_bytes()
+    }
+
     fn has_room(&self, bytes: u64) -> bool {
         bytes <= self.free_bytes()
     }
@@ -409,14 +422,16 @@ impl Placement {
 
 impl Places for Placement {
     fn for_table(&self, table: &NewTable) -> u32 {
-        let NewTable { level, bytes_max, is_hot, choice } = *table;
+        let NewTable { level, bytes_max, is_hot, is_flushed, choice } = *table;
         let takes_more = || !self.is_draining();
         let goes_to_fast = match choice {
             Choice::Home => false,
             Choice::AnyRoom => takes_more() && bytes_max < self.any_room_bytes(),
             Choice::ByRules => {
                 let stays = takes_more() && bytes_max < self.free_bytes();
-                self.disk_for(level, bytes_max) == FAST || (is_hot && stays)
+                self.disk_for(level, bytes_max) == FAST
+                    || (is_hot && stays)
+                    || (is_flushed && takes_more() && self.has_room_only_on_fast(bytes_max))
             }
         };
         if goes_to_fast { FAST } else { CAPACITY }

@@ -208,6 +208,15 @@ impl Disks {
         self.with_role(Role::Fast)?.log_area()
     }
 
+    /// Returns the length of the longest log file for which a disk has space now. On the capacity disk, half of the
+    /// space is left for the contents of the file.
+    pub(crate) fn space_for_log_file(&self) -> u64 {
+        let capacity = self.capacity().volume.space().logical_free().map_or(u64::MAX, |free| free / 2);
+        let Some(fast) = self.with_role(Role::Fast).filter(|fast| !fast.is_closed()) else { return capacity };
+        let area = |room: Space| room.logical_total.saturating_sub(room.logical_used);
+        fast.volume.log_room().map_or_else(|| fast.free_bytes(), area).max(capacity)
+    }
+
     /// Syncs the names of the other disks. All are asked, also after an error.
     fn sync_names_of_others(&self) -> Result<()> {
         self.others().map(|disk| disk.sync_names()).fold(Ok(()), Result::and)
@@ -224,7 +233,7 @@ impl Disks {
         let begins = self.with_role(Role::Fast).and_then(|fast| Some((fast, fast.begins(name)?)));
         let Some((fast, _beginning)) = begins else { return self.begin_log_on_capacity_disk(name, bytes) };
         let error = match fast.create_log(name, bytes) {
-            Ok(file) => return Ok(Pages::of(fast, file)),
+            Ok(file) => return Ok(self.pages_of(fast, file)),
             Err(error) => error,
         };
         let taken_back = fast.take_back(name);
@@ -301,6 +310,13 @@ impl Disks {
         }
     }
 
+    fn pages_of(&self, disk: &Disk, file: Arc<dyn PageFile>) -> Arc<dyn PageFile> {
+        match disk.role {
+            Role::Capacity => file,
+            role => Arc::new(Pages { file, role, capacity: Arc::clone(self.capacity()) }),
+        }
+    }
+
     fn rename_on(&self, disk: &Disk, from: FileName, to: FileName) -> Result<()> {
         if matches!(from, FileName::Spare(_)) && disk.is_closed() {
             return self.recycle_on_capacity_disk(disk, from, to);
@@ -349,7 +365,7 @@ impl Volume for Disks {
 
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
         let (file, disk) = self.find(name, |volume| volume.open_pages(name))?;
-        Ok(Pages::of(disk, file))
+        Ok(self.pages_of(disk, file))
     }
 
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {
@@ -425,18 +441,18 @@ impl Volume for Disks {
     }
 }
 
-/// A log file on a disk other than the capacity disk: its errors say so.
+/// A log file on a disk other than the capacity disk: its errors say so. Without the names on the capacity disk, the
+/// next opening would not find what is written here. So writes also check those.
 struct Pages {
     file: Arc<dyn PageFile>,
     role: Role,
+    capacity: Arc<Disk>,
 }
 
 impl Pages {
-    fn of(disk: &Disk, file: Arc<dyn PageFile>) -> Arc<dyn PageFile> {
-        match disk.role {
-            Role::Capacity => file,
-            role => Arc::new(Pages { file, role }),
-        }
+    fn told(&self, written: Result<()>) -> Result<()> {
+        written.map_err(|error| self.role.told(error))?;
+        self.capacity.volume.check_names_if_due()
     }
 }
 
@@ -454,11 +470,11 @@ impl PageFile for Pages {
     }
 
     fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
-        self.file.write(first, buffer, count, durable).map_err(|error| self.role.told(error))
+        self.told(self.file.write(first, buffer, count, durable))
     }
 
     fn sync(&self) -> Result<()> {
-        self.file.sync().map_err(|error| self.role.told(error))
+        self.told(self.file.sync())
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {

@@ -3,6 +3,7 @@
 use crate::common::{Serving, situ};
 use rustix::process::Signal;
 use std::fs;
+use std::time::{Duration, Instant};
 
 /// `rm D/LOCK` under a server let `situ put` in. The writes that the server acknowledged later were lost, and its last
 /// message said that everything was durable.
@@ -62,5 +63,34 @@ fn promise_7_a_server_whose_directory_was_removed_refuses_and_does_not_say_that_
         assert_ne!(serving.wait(), Some(0), "not everything is durable");
         let log = fs::read_to_string(at.join("situ.log")).unwrap();
         assert!(!log.contains("everything is durable"), "{log}");
+    }
+}
+
+/// After `rm -r D` under a server whose log was on a fast disk, it answered with STORED for good. `situ put` made
+/// another store in D meanwhile.
+#[test]
+fn promise_7_a_server_with_a_fast_disk_whose_directory_was_removed_refuses_too() {
+    for options in [&["--sync"][..], &[]] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        fs::create_dir(at.join("F")).unwrap();
+        let files = ["--log-file", "situ.log", "--fast-disk", "F", "D"];
+        let mut serving = Serving::start(at, &[options, &files[..]].concat());
+        assert_eq!(serving.ask("set a 0 0 1\r\n1\r\nquit\r\n"), "STORED\r\n");
+        fs::remove_dir_all(at.join("D")).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        let is_stored = || serving.ask("set b 0 0 1\r\n1\r\nquit\r\n") == "STORED\r\n";
+        while is_stored() {
+            assert!(Instant::now() < until, "a server without its home takes writes");
+        }
+        // Another store may be made in the place of the one that is gone.
+        situ(at, &["put", "--data", "D", "x", "y"]).done();
+        let answer = serving.ask("set b 0 0 1\r\n1\r\nquit\r\n");
+        assert!(answer.starts_with("SERVER_ERROR"), "{answer}");
+        serving.signal(Signal::TERM);
+        assert_ne!(serving.wait(), Some(0), "not everything is durable");
+        let log = fs::read_to_string(at.join("situ.log")).unwrap();
+        assert!(!log.contains("everything is durable"), "{log}");
+        assert_eq!(situ(at, &["get", "--data", "D", "x"]).done().text().trim_end(), "y");
     }
 }

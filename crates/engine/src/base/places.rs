@@ -231,6 +231,11 @@ pub trait Volumes: Any + Send + Sync {
         None
     }
 
+    /// Returns the length of the longest log file for which a volume has space now.
+    fn space_for_log_file(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Makes the volumes know of each other, durably. Called when the store is known to open, and before anything is
     /// put on a volume other than [`HOME`].
     ///
@@ -281,6 +286,8 @@ pub struct NewTable {
     pub bytes_max: u64,
     /// True if the tables that it replaces are read often; see [`Places::is_hot`].
     pub is_hot: bool,
+    /// True if it gets the contents of a memtable.
+    pub is_flushed: bool,
     /// The volumes to choose from.
     pub choice: Choice,
 }

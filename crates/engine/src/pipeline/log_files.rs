@@ -40,8 +40,13 @@ impl Memory {
             return Ok(());
         }
         // With the log on another volume, only the logged data takes room among the tables.
-        let taken = if self.versions.source.are_several { 1 } else { 2 };
-        match self.space.length_of_log_file::<Error>(log, bytes, bytes_max, taken)? {
+        let (taken, longest) = match self.versions.source.are_several {
+            false => (2, u64::MAX),
+            true if log.has_file_at_hand(0, bytes, |_| true) => (1, u64::MAX),
+            // The space of all volumes together is of no use to one file.
+            true => (1, self.versions.source.volumes.space_for_log_file()),
+        };
+        match self.space.length_of_log_file::<Error>(log, bytes, bytes_max.min(longest), taken)? {
             LogFileLength::Ordinary => self.prepare_log_by(|log, number| log.prepare_next(number, bytes)),
             LogFileLength::AtMost(longest) => {
                 self.prepare_log_by(|log, number| log.prepare_short(number, bytes, longest))

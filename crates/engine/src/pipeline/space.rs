@@ -61,14 +61,22 @@ fn needs(versions: &Versions) -> Needs {
         needs.stored += view.version.levels.iter().map(|level| level.bytes).sum::<u64>();
         needs.stored += view.version.segments.files().iter().map(|file| file.written().record_bytes).sum::<u64>();
     }
+    Needs { in_log: needs.now, elsewhere: space_elsewhere(versions), ..needs }
+}
+
+/// Returns the bytes of further volumes that count as space of the store, in addition to those of the home. A memtable
+/// becomes one table, on one volume. So as much of the smaller space as a memtable takes may stay unused.
+fn space_elsewhere(versions: &Versions) -> u64 {
     let volumes = &versions.source.volumes;
-    let free = |volume: &dyn Volume| {
-        let space = volume.space();
-        space.logical_free().unwrap_or(0).saturating_sub(space.logical_total / SHARE_KEPT)
-    };
-    let further = volumes.numbers().into_iter().filter(|number| *number != HOME);
-    let elsewhere = further.filter_map(|number| volumes.numbered(number)).map(free).sum();
-    Needs { in_log: needs.now, elsewhere, ..needs }
+    let free = |number| volumes.numbered(number).map(|volume| volume.space());
+    let at_home = free(HOME).and_then(|space| space.logical_free()).unwrap_or(0);
+    let memtable = versions.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max().unwrap_or(0);
+    let further = volumes.numbers().into_iter().filter(|number| *number != HOME).filter_map(free);
+    let counts = further.map(|space| {
+        let free = space.logical_free().unwrap_or(0).saturating_sub(space.logical_total / SHARE_KEPT);
+        free - free.min(at_home).min(memtable)
+    });
+    counts.sum()
 }
 
 /// This share of a further volume is for the log and for flushes.

@@ -155,7 +155,13 @@ impl Host {
 
     /// Returns the volume for the next table of `level`.
     fn volume_for(&self, level: usize) -> u32 {
-        let table = NewTable { level, bytes_max: self.target_bytes, is_hot: self.hot, choice: self.choice };
+        let table = NewTable {
+            level,
+            bytes_max: self.target_bytes,
+            is_hot: self.hot,
+            is_flushed: !self.paced,
+            choice: self.choice,
+        };
         self.work.places.for_table(&table)
     }
 
@@ -392,10 +398,23 @@ impl Work {
         if !error.is_no_space() {
             return None;
         }
-        let free = self.places.free_elsewhere()?;
+        let mut free = self.places.free_elsewhere()?;
+        if host.target_bytes >= free {
+            self.give_up_unused_log();
+            free = self.places.free_elsewhere()?;
+        }
         let reason = error.to_string();
         self.health.tell(|| StoreEvent::HomeFull { reason });
         Some(host.wherever_is_room(free))
+    }
+}
+
+impl Work {
+    /// Removes the log files without records, on whichever disk they lie.
+    fn give_up_unused_log(&self) {
+        if let Some(Err(error)) = self.memory.log.as_ref().map(|log| log.drop_next()) {
+            self.health.note_job_failure("recycle log", error.into());
+        }
     }
 }
 

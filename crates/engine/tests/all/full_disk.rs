@@ -21,17 +21,23 @@ const RECOVERS_WITHIN: Duration = Duration::from_secs(70);
 struct Shape {
     value_bytes: usize,
     has_value_log: bool,
-    has_fast_disk: bool,
+    /// The size of the fast disk; 0 for a store with one disk.
+    fast_bytes: u64,
     memtable_bytes: u64,
 }
 
-const SHAPES: [Shape; 5] = [
-    Shape { value_bytes: 200, has_value_log: false, has_fast_disk: false, memtable_bytes: 64 << 10 },
-    Shape { value_bytes: 6000, has_value_log: false, has_fast_disk: false, memtable_bytes: 64 << 10 },
+const SHAPES: [Shape; 8] = [
+    Shape { value_bytes: 200, has_value_log: false, fast_bytes: 0, memtable_bytes: 64 << 10 },
+    Shape { value_bytes: 6000, has_value_log: false, fast_bytes: 0, memtable_bytes: 64 << 10 },
     // All that fits is in one memtable, as with the default of 64 MiB on a disk of that size.
-    Shape { value_bytes: 6000, has_value_log: false, has_fast_disk: false, memtable_bytes: 4 << 20 },
-    Shape { value_bytes: 6000, has_value_log: true, has_fast_disk: false, memtable_bytes: 64 << 10 },
-    Shape { value_bytes: 2000, has_value_log: false, has_fast_disk: true, memtable_bytes: 64 << 10 },
+    Shape { value_bytes: 6000, has_value_log: false, fast_bytes: 0, memtable_bytes: 4 << 20 },
+    Shape { value_bytes: 6000, has_value_log: true, fast_bytes: 0, memtable_bytes: 64 << 10 },
+    Shape { value_bytes: 2000, has_value_log: false, fast_bytes: TOTAL / 4, memtable_bytes: 64 << 10 },
+    // An ordinary log file fits on neither disk, but for the sum of their space.
+    Shape { value_bytes: 6000, has_value_log: false, fast_bytes: TOTAL, memtable_bytes: TOTAL },
+    // A memtable has no space at home, or none next to its log.
+    Shape { value_bytes: 6000, has_value_log: false, fast_bytes: TOTAL / 64 * 150, memtable_bytes: TOTAL },
+    Shape { value_bytes: 6000, has_value_log: false, fast_bytes: TOTAL / 150 * 64, memtable_bytes: TOTAL / 150 * 64 },
 ];
 
 struct World {
@@ -83,8 +89,8 @@ impl World {
         executor.run(|| {
             let env = executor.env();
             let home = SimVolume::new(&env, FaultPlan::none().capacity(TOTAL), seed);
-            let fast =
-                shape.has_fast_disk.then(|| SimVolume::new(&env, FaultPlan::none().capacity(TOTAL / 4), seed + 1));
+            let fast = FaultPlan::none().capacity(shape.fast_bytes);
+            let fast = (shape.fast_bytes > 0).then(|| SimVolume::new(&env, fast, seed + 1));
             let heard = Arc::default();
             let store = open(&env, shape, &home, fast.as_ref(), &heard);
             let (model, rng) = (Model::new(), Rng::new(seed));

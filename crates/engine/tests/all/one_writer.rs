@@ -6,11 +6,15 @@ use situ_engine::{Durability, Error, Options, RepairOptions, Store};
 use situ_tiers::{TieredBuilder, repair_directory, verify_directory};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Puts until one is refused, and returns that error.
 fn refused_put(store: &Store, durability: Durability) -> Error {
-    // A buffered write checks names only now and then. This is many more writes than fit between two checks.
-    let refused = (0..50_000_000_u64).find_map(|n| store.put_with(n.to_le_bytes(), b"late", durability).err());
+    // A buffered write checks names only now and then. This is much longer than the time between two checks.
+    let until = Instant::now() + Duration::from_secs(20);
+    let goes_on = |n: &u64| !n.is_multiple_of(64) || Instant::now() < until;
+    let mut writes = (0_u64..).take_while(goes_on);
+    let refused = writes.find_map(|n| store.put_with(n.to_le_bytes(), b"late", durability).err());
     refused.expect("a store without its files takes writes")
 }
 
@@ -154,6 +158,39 @@ fn a_second_writer_of_two_disks_is_refused_without_any_lock_file() {
     assert!(error.to_string().contains("directory was removed"), "{error}");
 }
 
+/// The same tricks with the files of the home, while the log is on the fast disk.
+#[test]
+fn a_second_writer_of_two_disks_is_refused_whatever_happens_to_names_at_home() {
+    for (what, trick) in CASES {
+        let root = tempfile::tempdir().unwrap();
+        let (home, fast) = (root.path().join("home"), root.path().join("fast"));
+        let open = |home: &Path| fast::tiered(Options::default()).fast_disk(&fast).open(home);
+        let first = open(&home).unwrap();
+        first.put_with(b"a", b"first", Durability::Synced).unwrap();
+        first.default_keyspace().flush().unwrap();
+        let place = trick(&home, &root.path().join("other"));
+        let before = (paths_of(&place).len(), paths_of(&fast).len());
+        for second in [open(&place), fast::tiered(Options::default()).open(&place)] {
+            let error = second.err().unwrap_or_else(|| panic!("{what}: a second writer was let in"));
+            assert!(error.to_string().contains("open already"), "{what}: {error}");
+        }
+        assert_eq!((paths_of(&place).len(), paths_of(&fast).len()), before, "{what}: nothing is left behind");
+        match first.put_with(b"a", b"second", Durability::Synced).and_then(|()| first.default_keyspace().flush()) {
+            Ok(()) => {
+                first.close().unwrap();
+                let place = if home.join("CURRENT").exists() { &home } else { &place };
+                let again = open(place).unwrap();
+                assert_eq!(again.get(b"a").unwrap().as_deref(), Some(&b"second"[..]), "{what}");
+                again.close().unwrap();
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Failed { .. } | Error::Storage(_)), "{what}: {error}");
+                assert!(first.close().is_err(), "{what}");
+            }
+        }
+    }
+}
+
 /// Function that removes names of the store in the first path, with a free path for its use.
 type Loss = fn(&Path, &Path);
 
@@ -197,6 +234,33 @@ fn promise_7_a_writer_that_has_lost_its_names_takes_no_more_writes() {
                 }
                 _ => refused_put(&store, durability),
             };
+            assert!(error.to_string().contains("by another program"), "{what}: {error}");
+            let failure = store.properties().failure.expect(what);
+            assert!(failure.to_string().contains("by another program"), "{what}: {failure}");
+            assert_eq!(store.get(b"a").unwrap().as_deref(), Some(&b"b"[..]), "{what}: reads go on");
+            assert!(store.default_keyspace().flush().is_err(), "{what}");
+            assert!(store.close().is_err(), "{what}");
+        }
+    }
+}
+
+/// Returns true if the home of a store with two disks has the files in question. The log is on the fast disk.
+fn is_of_home(what: &str) -> bool {
+    !what.starts_with("log")
+}
+
+/// After `rm -r HOME` under a server with its log on a fast disk, the store acknowledged writes into that log for good.
+/// Without the home, nothing would find them.
+#[test]
+fn promise_7_a_writer_of_two_disks_that_has_lost_names_of_one_takes_no_more_writes() {
+    for (what, lose) in LOSSES {
+        for durability in [Durability::Synced, Durability::Buffered] {
+            let root = tempfile::tempdir().unwrap();
+            let (home, fast) = (root.path().join("home"), root.path().join("fast"));
+            let store = fast::tiered(Options::default()).fast_disk(&fast).open(&home).unwrap();
+            store.put_with(b"a", b"b", durability).unwrap();
+            lose(if is_of_home(what) { &home } else { &fast }, &root.path().join("other"));
+            let error = refused_put(&store, durability);
             assert!(error.to_string().contains("by another program"), "{what}: {error}");
             let failure = store.properties().failure.expect(what);
             assert!(failure.to_string().contains("by another program"), "{what}: {failure}");

@@ -15,7 +15,8 @@
 //! volume then refuses all changes ([`Names::check`]). The names are checked
 //! * at each sync of a written-once file that is relied on, and so at each edit of a manifest;
 //! * at a durable write to a page file that has no name left, which one `fstat` per write detects;
-//! * at any write to a page file, if the last check is older than [`CHECK_EVERY`];
+//! * at any write to a page file, if the last check is older than [`CHECK_EVERY`]; also to one on another disk of the
+//!   store ([`check_names_if_due`](crate::Volume::check_names_if_due));
 //! * when a caller asks the volume for its failure, for example when a store is closed.
 //!
 //! Files are opened relative to the directory's descriptor, so the directory itself may be renamed.

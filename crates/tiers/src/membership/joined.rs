@@ -171,6 +171,10 @@ impl Volumes for TierVolumes {
         self.disks()?.log_room()
     }
 
+    fn space_for_log_file(&self) -> u64 {
+        self.disks().map_or(u64::MAX, |disks| disks.space_for_log_file())
+    }
+
     fn settle(&self) -> Result<()> {
         self.joined.settle()
     }

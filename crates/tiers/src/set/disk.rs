@@ -306,9 +306,13 @@ impl Disk {
 
     /// Returns true if a try is worth it: a failure costs a sync.
     pub(super) fn has_space_for_log(&self, bytes: u64) -> bool {
+        self.volume.log_room().is_some() || bytes <= self.free_bytes()
+    }
+
+    /// Returns the space for files of any kind.
+    pub(super) fn free_bytes(&self) -> u64 {
         let space = self.volume.space();
-        let free = space.logical_total.saturating_sub(space.logical_used);
-        self.volume.log_room().is_some() || bytes <= free
+        space.logical_total.saturating_sub(space.logical_used)
     }
 
     // Leaving.
