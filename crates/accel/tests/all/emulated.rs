@@ -22,7 +22,9 @@ fn program() -> Option<&'static PathBuf> {
             if !cfg!(target_arch = "x86_64") || Command::new("c++").arg("--version").output().is_err() {
                 return None;
             }
-            let directory = tempfile::tempdir().unwrap().keep();
+            // In the build's own folder, so that `cargo clean` removes it.
+            let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{}", std::process::id()));
+            std::fs::create_dir_all(&directory).unwrap();
             let kernels = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/kernels");
             std::fs::write(directory.join("kernels.inc"), kernel_source()).unwrap();
             std::fs::write(directory.join("steps.inc"), emulated_steps()).unwrap();
