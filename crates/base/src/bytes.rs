@@ -104,10 +104,14 @@ impl<'a> Fields<'a> {
     #[inline]
     pub fn varint(&mut self, part: &'static str) -> Result<u64, Mismatch> {
         let mut rest = self.0;
-        let value = take_varint(&mut rest)
-            .ok_or_else(|| Mismatch::new(part, "a varint", self.0[..self.0.len().min(10)].escape_ascii()))?;
+        let Some(value) = take_varint(&mut rest) else { return Err(self.no_varint(part)) };
         self.0 = rest;
         Ok(value)
+    }
+
+    #[cold]
+    fn no_varint(&self, part: &'static str) -> Mismatch {
+        Mismatch::new(part, "a varint", self.0[..self.0.len().min(10)].escape_ascii())
     }
 
     /// Takes a varint of at most 32 bits.
@@ -153,6 +157,22 @@ impl<'a> Fields<'a> {
 
 #[inline]
 fn take_varint(rest: &mut &[u8]) -> Option<u64> {
+    // Most have one byte or two.
+    match **rest {
+        [byte @ ..0x80, ref behind @ ..] => {
+            *rest = behind;
+            return Some(u64::from(byte));
+        }
+        [low @ 0x80..=0xff, high @ ..0x80, ref behind @ ..] => {
+            *rest = behind;
+            return Some(u64::from(low & 0x7f) | u64::from(high) << 7);
+        }
+        _ => {}
+    }
+    take_long_varint(rest)
+}
+
+fn take_long_varint(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for shift in (0..64).step_by(7) {
         let (byte, behind) = rest.split_first()?;
