@@ -1,4 +1,4 @@
-//! What every room uses: errors, options, the seam to places, events for the listener, values, batches, statistics.
+//! The ground of all rooms: errors, options, the seam to places, events for the listener, values, batches, statistics.
 
 pub(crate) mod batch;
 pub(crate) mod damage;

@@ -1,4 +1,4 @@
-//! What the command lines of the server and of the benchmark have in common.
+//! Options, sizes and figures that the command lines of the server and of the benchmark share.
 //!
 //! * [`CompactionSettings`]: the options of compactions. [`RulesFile`] is the file of rules that one of them names.
 //! * [`parse_bytes`] and [`parse_count`]: sizes and counts as people write them.

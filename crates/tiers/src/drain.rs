@@ -115,7 +115,7 @@ impl Placement {
     }
 
     /// # Errors
-    /// What a drain brings home would leave less room there than the store needs to go on.
+    /// The files that a drain brings home would leave less room there than the store needs to go on.
     fn check_room_at_home(&self) -> Result<()> {
         let home = &self.disks.capacity().volume;
         let space = home.space();

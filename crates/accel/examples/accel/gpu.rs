@@ -136,7 +136,7 @@ fn transfers(cuda: &Arc<Cuda>) -> Outcome<()> {
 /// A host whose files are memory that is used again: the cheapest writing there is.
 struct Sink {
     spare: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// What is written is forgotten, as if it cost the processor nothing.
+    /// True if output is dropped, as if writing it cost the processor nothing.
     drops: bool,
 }
 

@@ -28,7 +28,7 @@ fn of_answer(answer: &Answer) -> Vec<Vec<u8>> {
     (0..answer.reports.len()).map(|i| answer.block(i).to_vec()).collect()
 }
 
-/// What the reports say is what the output's tables say.
+/// The reports agree with the output's tables.
 fn assert_reports(answer: &Answer, host: &MemoryHost, output: &TaskOutput) {
     let contents = host.contents(output);
     let sum = |of: fn(&situ_accel::abi::BlockReport) -> u64| answer.reports.iter().map(of).sum::<u64>();

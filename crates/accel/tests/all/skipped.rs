@@ -1,4 +1,4 @@
-//! What a test leaves out, said where `make test` collects it.
+//! The reasons of skipped tests, printed where `make test` collects them.
 
 use std::io::Write;
 

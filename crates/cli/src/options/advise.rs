@@ -36,7 +36,7 @@ pub(crate) struct AdvisePostgresOptions {
     pub(crate) drive: Option<DriveNature>,
 }
 
-/// What `--drive` says.
+/// The value of `--drive`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DriveNature {
     /// It compresses what is written to it
