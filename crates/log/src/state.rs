@@ -167,8 +167,8 @@ impl LogState {
         })
     }
 
-    /// Asserts the invariants of the module's page, at the end of each step but an append. A release build leaves it out:
-    /// a buffered put makes two steps.
+    /// Asserts the invariants of the module's page, at the end of each step but an append. A release build leaves this
+    /// out: a buffered put makes two steps.
     fn check(&self) {
         if !cfg!(debug_assertions) {
             return;
