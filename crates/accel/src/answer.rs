@@ -9,6 +9,7 @@
 
 use crate::abi::*;
 use crate::task::Malformed;
+use situ_table::{BuiltBlock, KeyRef, Trailer};
 
 impl AnswerHeader {
     /// Returns the checksum of the header, with 0 in the field for it.
@@ -26,6 +27,12 @@ impl BlockReport {
         BlockReport { report_checksum: 0, ..*self }.put(&mut bytes);
         crc32c::crc32c(&bytes)
     }
+}
+
+/// Returns the stored bytes of the block with this report.
+fn block_of<'a>(report: &BlockReport, data: &'a [u8]) -> &'a [u8] {
+    let at = report.at as usize;
+    &data[at..at + report.stored_bytes as usize]
 }
 
 /// An answer, in memory.
@@ -59,7 +66,16 @@ impl Answer {
     /// # Errors
     /// The bytes are no answer of this version, or reports point outside.
     pub fn decode(report: &[u8], data: Vec<u8>) -> Result<Answer, Malformed> {
-        let short = || Malformed(format!("an answer of {} and {} bytes", report.len(), data.len()));
+        let answer = Answer::decode_report(report, data.len())?;
+        Ok(Answer { data, ..answer })
+    }
+
+    /// Decodes an answer whose output blocks, of `data_bytes` bytes, lie elsewhere.
+    ///
+    /// # Errors
+    /// As [`decode`](Answer::decode).
+    pub fn decode_report(report: &[u8], data_bytes: usize) -> Result<Answer, Malformed> {
+        let short = || Malformed(format!("an answer of {} and {data_bytes} bytes", report.len()));
         let mut rest = report;
         let header = AnswerHeader::take(&mut rest).ok_or_else(short)?;
         if header.magic != ANSWER_MAGIC || header.version != VERSION {
@@ -87,11 +103,11 @@ impl Answer {
             end += u64::from(report.stored_bytes);
             reports.push(report);
         }
-        if end != data.len() as u64 || header.data_bytes != end {
+        if end != data_bytes as u64 || header.data_bytes != end {
             return Err(short());
         }
         let hashes = hashes.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes)).collect();
-        Ok(Answer { header, reports, hashes, keys: keys.to_vec(), data })
+        Ok(Answer { header, reports, hashes, keys: keys.to_vec(), data: Vec::new() })
     }
 
     /// Checks all checksums: of blocks, of their reports, keys and hashes. They were made on the device, so a bit that
@@ -100,12 +116,20 @@ impl Answer {
     /// # Errors
     /// The block that is not as the device made it.
     pub fn check(&self) -> Result<(), Malformed> {
+        self.check_with(&self.data)
+    }
+
+    /// Checks all checksums of an answer whose output blocks are `data`.
+    ///
+    /// # Errors
+    /// As [`check`](Answer::check).
+    pub fn check_with(&self, data: &[u8]) -> Result<(), Malformed> {
         if self.header.own_checksum() != self.header.checksum {
             return Err(Malformed("the head of the answer is not as it was made".to_owned()));
         }
         let mut hash_bytes = Vec::new();
         for (i, report) in self.reports.iter().enumerate() {
-            let (stored, keys) = (self.block(i), self.key_bytes_of(i));
+            let (stored, keys) = (block_of(report, data), self.key_bytes_of(i));
             let (body, trailer) = stored.split_at(stored.len().saturating_sub(4));
             let hashes = &self.hashes[report.first_hash as usize..][..report.hashes as usize];
             hash_bytes.clear();
@@ -130,9 +154,29 @@ impl Answer {
 
     /// Returns the stored bytes of block `i`, which must be one of them.
     pub fn block(&self, i: usize) -> &[u8] {
+        block_of(&self.reports[i], &self.data)
+    }
+
+    /// Returns block `i`, which must be one of them, for a table. The output blocks are `data`.
+    pub(crate) fn built<'a>(&'a self, i: usize, data: &'a [u8]) -> BuiltBlock<'a> {
         let report = &self.reports[i];
-        let at = report.at as usize;
-        &self.data[at..at + report.stored_bytes as usize]
+        let (first, last) = self.keys_of(i);
+        BuiltBlock {
+            stored: block_of(report, data),
+            raw_bytes: report.raw_bytes as usize,
+            first: KeyRef::new(first, Trailer(report.first_trailer)),
+            last: KeyRef::new(last, Trailer(report.last_trailer)),
+            entries: u64::from(report.entries),
+            deletions: u64::from(report.deletions),
+            key_bytes: u64::from(report.key_bytes),
+            value_bytes: u64::from(report.value_bytes),
+            longest_key: report.longest_key,
+            longest_value: report.longest_value,
+            smallest_sequence: report.smallest_sequence,
+            largest_sequence: report.largest_sequence,
+            hashes: &self.hashes[report.first_hash as usize..][..report.hashes as usize],
+            value_classes: &report.value_classes,
+        }
     }
 
     /// Returns the first and the last user key of block `i`, which must be one of them.

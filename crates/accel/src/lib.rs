@@ -22,20 +22,28 @@ pub mod abi;
 mod answer;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod device;
 mod flat;
 mod layout;
 mod model;
+mod passes;
 mod prepare;
+mod run;
 mod steps;
 mod task;
+mod unit;
 
 pub use answer::Answer;
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaError, Lane, LaneAnswer, StepTime};
+pub use device::{Device, DeviceAnswer, DeviceError, DeviceLimits, ModelDevice, OpenDevice, OpenModel};
 pub use layout::{Counters, Layout, Params};
 pub use model::run_model;
+pub use passes::{Passes, RunShape};
 pub use prepare::{NotPrepared, Prepared};
+pub use run::run_on_device;
 #[doc(hidden)]
 pub use steps::emulated_steps;
 pub use steps::{Step, kernel_source, steps};
 pub use task::{DeviceRules, DeviceTask, Malformed};
+pub use unit::DeviceUnit;

@@ -7,6 +7,7 @@
 //! * [`Task`] and [`TaskOutput`] are plain values; [`TaskHost`] is what a run asks of the world while it runs.
 //! * [`run()`] is the reference merge: it defines the bytes that every run must give for a task. [`run_with`] gives
 //!   them linear or pipelined, and measures its stages.
+//! * [`write_blocks`] makes the tables of blocks that a device has merged.
 //! * [`Compactor`] is the seam between a store and whatever runs its compactions. [`LocalCompactor`] runs them on this
 //!   machine's processors.
 //! * [`cut()`] divides a job by key ranges of about equal bytes, [`cut_shares`] by any proportion.
@@ -59,7 +60,7 @@ pub use merge::{Merge, Named, Source};
 pub use mode::{RunMode, Stage, Stages};
 pub use pipelines::{PipelineRun, Pipelines};
 pub use report::RunReport;
-pub use run::{merge_sources, run, run_with};
+pub use run::{BlockSource, merge_sources, run, run_with, write_blocks};
 pub use span::{KeyRange, KeySpan};
 pub use task::{
     Encoder, Grandparent, InputTable, MergeRules, OutputRules, OutputTable, Run, TableInput, TablePlace, Task,

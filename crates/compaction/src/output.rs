@@ -33,9 +33,11 @@ use situ_table::{KeyKind, KeyRef, Lifetime, RawBlock, SequenceNumber, TableBuild
 use std::sync::Arc;
 
 mod blocks;
+mod built;
 mod size;
 
 pub(crate) use blocks::{BlockOutput, OnThisThread, begin_table};
+pub(crate) use built::{NeverWarm, Walked};
 use size::LaggedSize;
 
 /// The output is reported to the host in pieces of about this size.

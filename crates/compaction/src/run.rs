@@ -37,6 +37,7 @@ use std::borrow::Borrow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+mod built;
 mod kept;
 mod lane;
 mod pipeline;
@@ -44,6 +45,7 @@ mod read;
 mod sub_ranges;
 mod write;
 
+pub use built::{BlockSource, write_blocks};
 pub(crate) use pipeline::Sizes;
 use pipeline::run_pipelined;
 

@@ -1,63 +1,26 @@
-//! The unit that is always there: tasks on threads of the executor.
+//! The unit that is always there: tasks on threads of the executor, by the reference merge.
 //!
-//! Each task has a thread of its own, started when the task is given and gone when it is done. A task reads megabytes,
-//! so starting a thread costs nothing compared with it, and an idle store has no thread waiting for compactions. A
-//! pipelined run has further threads; they are gone before the task's own.
+//! A pipelined run has further threads; they are gone before the task's own ([`TaskThreads`]).
 //!
 //! How a task runs is the assignment's to say, or the unit's own [`Decider`]'s to decide by the assignment's rules. The
 //! thread of the task decides when it begins, so that the giver does not wait for tables to open.
-//!
-//! **Invariants**: never more than `threads` tasks that are running or not collected; so the list of finished attempts
-//! is bounded too. **Threads**: any may submit and poll; the lock is held for moving values only.
-//! **Failure**: a panic in a task becomes its result; a thread that cannot be started is a refusal.
 
 use crate::decide::{Decider, DecisionReport, MachineSampler, Sampler};
 use crate::mode::ModeRule;
 use crate::ran::Ran;
+use crate::threads::TaskThreads;
 use crate::unit::{Assignment, Finished, Load, Offer, Refused, Unit};
-use situ_base::{Env, JobHandle, lock};
-use situ_compaction::{Pipelines, Result, Task, TaskError, TaskOutput, run_with};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-/// Speed is measured over about this many bytes; what is older fades.
-const MEASURED_BYTES: u64 = 1 << 30;
+use situ_base::Env;
+use situ_compaction::{Pipelines, Result, Task, TaskOutput, run_with};
+use std::sync::Arc;
 
 /// Runs tasks by [`run_with`], each on a thread of its own, and on further ones if the run is pipelined. A host may
 /// keep its unit alive, and so must not be the last that does: [`close`](Unit::close) it before it is dropped, or one
 /// of its threads may find itself waiting for itself.
 pub struct CpuUnit {
     env: Env,
-    threads: usize,
-    shared: Arc<Shared>,
-    /// Threads that were started and may have ended. At most one a slot, and those that are about to end.
-    workers: Mutex<Vec<Worker>>,
-}
-
-struct Worker {
-    attempt: u64,
-    handle: Box<dyn JobHandle>,
-}
-
-struct Shared {
-    env: Env,
-    decider: Decider,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    running: Vec<Running>,
-    finished: Vec<Finished>,
-    measured_bytes: u64,
-    measured: Duration,
-    closed: bool,
-}
-
-struct Running {
-    attempt: u64,
-    input_bytes: u64,
+    decider: Arc<Decider>,
+    threads: TaskThreads,
 }
 
 impl CpuUnit {
@@ -70,67 +33,28 @@ impl CpuUnit {
 
     /// Makes a unit as [`new`](CpuUnit::new) does, with a decider that was made elsewhere.
     pub fn deciding(env: Env, threads: usize, decider: Decider) -> CpuUnit {
-        let shared = Shared { env: env.clone(), decider, state: Mutex::default() };
-        CpuUnit { env, threads: threads.max(1), shared: Arc::new(shared), workers: Mutex::default() }
-    }
-
-    /// Joins threads whose tasks have ended: they do nothing any more but return.
-    fn reap(&self) {
-        let mut ended = Vec::new();
-        {
-            // In this order: a worker is listed after its attempt is, so one whose attempt is not listed has ended.
-            let mut workers = lock(&self.workers);
-            let state = lock(&self.shared.state);
-            for worker in std::mem::take(&mut *workers) {
-                let runs = state.running.iter().any(|running| running.attempt == worker.attempt);
-                if runs { workers.push(worker) } else { ended.push(worker) }
-            }
-        }
-        for worker in ended {
-            let _ = worker.handle.join();
-        }
+        let decider = Arc::new(decider);
+        let (its_env, its_decider) = (env.clone(), Arc::clone(&decider));
+        let run = move |assignment: &Assignment| run(assignment, &its_decider, &its_env);
+        CpuUnit { threads: TaskThreads::new(env.clone(), threads, Box::new(run)), env, decider }
     }
 }
 
-impl Shared {
-    /// Runs a task in the mode that its assignment asks for.
-    fn run(&self, assignment: &Assignment) -> (Result<TaskOutput>, Ran) {
-        let Assignment { task, host, mode, .. } = assignment;
-        let (mode, decision) = match mode {
-            ModeRule::Fixed(mode) => (*mode, None),
-            ModeRule::Decided(rules) => {
-                let record = self.decider.decide(rules, task, self.env.clock.now());
-                (record.mode, Some(record))
-            }
-        };
-        let _counted = self.decider.pipelines().begin(mode);
-        let (result, ran) = run_with(task, host, mode, &self.env);
-        (result, Ran::decided(ran, decision))
-    }
-
-    fn work(&self, assignment: &Assignment) {
-        let Assignment { attempt, done, .. } = assignment;
-        let began = self.env.clock.now();
-        let (result, ran) = catch_unwind(AssertUnwindSafe(|| self.run(assignment)))
-            .unwrap_or_else(|payload| (Err(TaskError::of_panic(&*payload)), Ran::default()));
-        let now = self.env.clock.now();
-        let elapsed = now.saturating_sub(began);
-        // So that the next decision finds a measure over a short time.
-        self.decider.sample(now);
-        let mut state = lock(&self.state);
-        state.running.retain(|running| running.attempt != *attempt);
-        if let Ok(output) = &result {
-            state.measured_bytes += output.stats.bytes_read;
-            state.measured += elapsed;
-            if state.measured_bytes > MEASURED_BYTES {
-                state.measured_bytes /= 2;
-                state.measured /= 2;
-            }
+/// Runs a task in the mode that its assignment asks for.
+fn run(assignment: &Assignment, decider: &Decider, env: &Env) -> (Result<TaskOutput>, Ran) {
+    let Assignment { task, host, mode, .. } = assignment;
+    let (mode, decision) = match mode {
+        ModeRule::Fixed(mode) => (*mode, None),
+        ModeRule::Decided(rules) => {
+            let record = decider.decide(rules, task, env.clock.now());
+            (record.mode, Some(record))
         }
-        state.finished.push(Finished { attempt: *attempt, result, elapsed, ran });
-        drop(state);
-        done.notify();
-    }
+    };
+    let _counted = decider.pipelines().begin(mode);
+    let (result, ran) = run_with(task, host, mode, env);
+    // So that the next decision finds a measure over a short time.
+    decider.sample(env.clock.now());
+    (result, Ran::decided(ran, decision))
 }
 
 impl Unit for CpuUnit {
@@ -143,78 +67,34 @@ impl Unit for CpuUnit {
     }
 
     fn load(&self) -> Load {
-        let now = self.shared.env.clock.now();
-        self.shared.decider.sample(now);
-        let resources = self.shared.decider.resources(now);
-        let state = lock(&self.shared.state);
-        // Over all threads: each task was measured alone.
-        let nanos = state.measured.as_nanos().max(1);
-        let bytes_per_s = u128::from(state.measured_bytes) * 1_000_000_000 * self.threads as u128 / nanos;
-        Load {
-            tasks: state.running.len() + state.finished.len(),
-            tasks_max: self.threads,
-            input_bytes: state.running.iter().map(|running| running.input_bytes).sum(),
-            bytes_per_s: u64::try_from(bytes_per_s).unwrap_or(u64::MAX),
-            resources,
-        }
+        let now = self.env.clock.now();
+        self.decider.sample(now);
+        Load { resources: self.decider.resources(now), ..self.threads.load() }
     }
 
     fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
-        self.reap();
-        let attempt = assignment.attempt;
-        {
-            let mut state = lock(&self.shared.state);
-            if state.closed {
-                return Err(Refused::Gone("the unit is closed".to_owned()));
-            }
-            if state.running.len() + state.finished.len() >= self.threads {
-                return Err(Refused::Busy);
-            }
-            state.running.push(Running { attempt, input_bytes: assignment.task.input_bytes() });
-        }
-        let shared = Arc::clone(&self.shared);
-        match self.env.executor.spawn("compaction", Box::new(move || shared.work(&assignment))) {
-            Ok(handle) => {
-                lock(&self.workers).push(Worker { attempt, handle });
-                Ok(())
-            }
-            Err(_) => {
-                lock(&self.shared.state).running.retain(|running| running.attempt != attempt);
-                Err(Refused::Busy)
-            }
-        }
+        self.threads.submit(assignment)
     }
 
     fn poll(&self, finished: &mut Vec<Finished>) {
-        finished.append(&mut lock(&self.shared.state).finished);
+        self.threads.poll(finished);
     }
 
     fn measured(&self, message: &[u8]) {
         // A message that is none is the sender's mistake, and leaves the measures missing.
-        let _ = self.shared.decider.collect(message, self.shared.env.clock.now());
+        let _ = self.decider.collect(message, self.env.clock.now());
     }
 
     fn decisions(&self) -> Option<DecisionReport> {
-        Some(self.shared.decider.report())
+        Some(self.decider.report())
     }
 
     fn pipelines(&self) -> Option<Pipelines> {
-        Some(self.shared.decider.pipelines().clone())
+        Some(self.decider.pipelines().clone())
     }
 
     fn close(&self) {
-        lock(&self.shared.state).closed = true;
-        let workers = std::mem::take(&mut *lock(&self.workers));
-        for worker in workers {
-            // A panic of the task is in its result already.
-            let _ = worker.handle.join();
-        }
-    }
-}
-
-impl Drop for CpuUnit {
-    fn drop(&mut self) {
-        self.close();
+        self.threads.close();
     }
 }
 

@@ -27,6 +27,7 @@ mod ran;
 mod record;
 mod scheduler;
 mod split;
+mod threads;
 mod unit;
 mod wire;
 
@@ -43,5 +44,6 @@ pub use ran::Ran;
 pub use record::{ClassReport, OutOfService, TaskOutcome, TaskRecord, UnitReport};
 pub use scheduler::{Patience, Scheduler, UnitEvent};
 pub use split::Arm;
+pub use threads::{RunTask, TaskThreads};
 pub use unit::{Assignment, Finished, KnownFilters, Limits, Load, Offer, Refused, Unit};
 pub use wire::{Surroundings, decode_output, decode_task, encode_output, encode_task};

@@ -58,11 +58,14 @@ impl BlockEncoder {
         Ok(BlockEncoder { encoder, compressed: Vec::new() })
     }
 
-    /// Returns the block as it is to be stored.
+    /// Returns the block as it is to be stored. A block that was built elsewhere is encoded already.
     ///
     /// # Errors
     /// There is no memory for it.
     pub fn encode(&mut self, mut block: RawBlock) -> Result<EncodedBlock> {
+        if block.0.built_bytes.is_some() {
+            return Ok(EncodedBlock { block, is_compressed: true });
+        }
         let parts = &mut *block.0;
         let (kind, payload) = self.compress(&parts.bytes)?;
         let is_compressed = kind != COMPRESSION_NONE;

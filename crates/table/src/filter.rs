@@ -107,15 +107,29 @@ impl FilterBuilder {
         Ok(())
     }
 
-    fn lines(&self) -> usize {
-        let bits = self.hashes.len() as u64 * u64::from(self.bits_per_key);
+    /// Adds keys by their hashes, as [`add`](FilterBuilder::add) does by their bytes.
+    ///
+    /// # Errors
+    /// There is no memory for them. Nothing was added then.
+    pub(crate) fn add_hashes(&mut self, hashes: &[u64]) -> Result<()> {
+        if self.bits_per_key > 0 {
+            if self.hashes.try_reserve(hashes.len()).is_err() {
+                return Err(Error::out_of_memory(8 * (self.hashes.len() + hashes.len()), FOR));
+            }
+            self.hashes.extend_from_slice(hashes);
+        }
+        Ok(())
+    }
+
+    fn lines_with(&self, more: usize) -> usize {
+        let bits = (self.hashes.len() + more) as u64 * u64::from(self.bits_per_key);
         // Lines are chosen with 32 bits of the hash: more could not all be reached. 2^26 lines are 4 GiB.
         (bits.div_ceil(FILTER_LINE_BYTES as u64 * 8) as usize).min(1 << 25)
     }
 
-    /// Returns the filter block's size if it were finished now; 0 if there will be none.
-    pub(crate) fn finished_bytes(&self) -> usize {
-        match self.lines() {
+    /// Returns the filter block's size if it were finished after this number of further keys; 0 if there will be none.
+    pub(crate) fn finished_bytes_with(&self, more: usize) -> usize {
+        match self.lines_with(more) {
             0 => 0,
             lines => FILTER_HEADER_BYTES + lines * FILTER_LINE_BYTES,
         }
@@ -126,7 +140,7 @@ impl FilterBuilder {
     /// # Errors
     /// There is no memory for it.
     pub(crate) fn finish(&self) -> Result<Option<Vec<u8>>> {
-        let count = self.lines();
+        let count = self.lines_with(0);
         if count == 0 {
             return Ok(None);
         }

@@ -53,7 +53,7 @@ pub use table::cursor::TableCursor;
 pub use table::{BlockBoundaries, BlockBoundary, BlockEntries, Table, TableEntry};
 pub use value_lengths::{VALUE_LENGTH_CLASSES, ValueLengths};
 pub use warmth::WarmBytes;
-pub use writer::{TableAppender, TableBuilder, TableEnd, TableSummary, TableWriter};
+pub use writer::{BuiltBlock, TableAppender, TableBuilder, TableEnd, TableSummary, TableWriter};
 
 /// Lets a test refuse and measure allocations.
 #[cfg(test)]

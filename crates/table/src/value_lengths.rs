@@ -39,6 +39,12 @@ impl ValueLengths {
         self.entries[class_of(value_bytes).min(VALUE_LENGTH_CLASSES - 1)] += 1;
     }
 
+    /// Counts entries by the classes of their values, the class of empty values first. Classes that do not exist have
+    /// none.
+    pub fn add_classes(&mut self, entries: &[u16]) {
+        self.entries.iter_mut().zip(entries).for_each(|(sum, entries)| *sum += u64::from(*entries));
+    }
+
     /// Returns all entries that were counted.
     pub fn entries(&self) -> u64 {
         self.entries.iter().fold(0, |sum, entries| sum.saturating_add(*entries))

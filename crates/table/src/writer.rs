@@ -17,6 +17,9 @@
 //! 4. At the end the builder gives out a [`TableEnd`]: filter, range tombstones, properties. The appender writes index
 //!    blocks, filter, range tombstones, properties, top index and footer.
 //!
+//! A [`BuiltBlock`] comes from an accelerator: the builder takes its report in place of its entries, and the encoder
+//! passes it on.
+//!
 //! [`TableWriter`] is the three parts on one thread. An appender that may warm a cache puts data blocks into it that
 //! were [marked warm](RawBlock::mark_warm).
 //!
@@ -34,9 +37,11 @@ use situ_storage::{Result, Writer};
 
 mod appender;
 mod builder;
+mod built;
 
 pub use appender::TableAppender;
 pub use builder::{TableBuilder, TableEnd};
+pub use built::BuiltBlock;
 
 /// The result of a [`TableWriter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +79,18 @@ impl TableWriter {
             None => Ok(()),
             Some(block) => self.store(block),
         }
+    }
+
+    /// Appends a block that was built elsewhere. Entries and blocks may alternate.
+    ///
+    /// # Errors
+    /// [`Invalid`](situ_storage::Error::Invalid) if its keys cannot follow the last one, or its report contradicts
+    /// itself; or the file cannot be written.
+    pub fn append_block(&mut self, block: &BuiltBlock<'_>) -> Result<()> {
+        if let Some(before) = self.builder.end_block(block.first)? {
+            self.store(before)?;
+        }
+        self.builder.add_built(block)
     }
 
     /// Adds a range tombstone: all versions of user keys in `begin..end` older than `sequence` are gone. In any order.

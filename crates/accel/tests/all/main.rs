@@ -4,6 +4,7 @@ mod emulated;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod model_equals_merge;
+mod on_device;
 mod page;
 mod skipped;
 mod tasks;

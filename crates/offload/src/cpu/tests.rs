@@ -6,6 +6,7 @@ use situ_compaction::{CompactionFilter, Decision, FilterContext, FrozenFilter, R
 use situ_compaction::{Measure, encode_measures};
 use situ_table::KeyKind;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 struct Gate {
     open: AtomicBool,

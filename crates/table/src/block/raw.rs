@@ -17,10 +17,13 @@ pub(crate) struct RawParts {
     pub(crate) warmth: Option<u8>,
     /// Memory for the compressed block.
     pub(crate) stored: Vec<u8>,
+    /// The uncompressed length of a block that was [built elsewhere](crate::BuiltBlock): `stored` has its bytes for the
+    /// file, and `bytes` is empty.
+    pub(crate) built_bytes: Option<usize>,
 }
 
 impl RawBlock {
-    /// Returns the block: entries, restarts, count.
+    /// Returns the block: entries, restarts, count. A block that was built elsewhere has none.
     pub fn bytes(&self) -> &[u8] {
         &self.0.bytes
     }
@@ -37,7 +40,7 @@ impl RawBlock {
 
     /// Returns the length of the block in the file if it is not compressed.
     pub fn plain_bytes(&self) -> u64 {
-        (self.0.bytes.len() + BLOCK_TRAILER_BYTES) as u64
+        (self.0.built_bytes.unwrap_or(self.0.bytes.len()) + BLOCK_TRAILER_BYTES) as u64
     }
 }
 

@@ -5,7 +5,7 @@ fn filter(bits_per_key: u32, keys: u64) -> Filter {
     let mut builder = FilterBuilder::new(bits_per_key);
     (0..keys).for_each(|key| builder.add(&key.to_le_bytes()).unwrap());
     let block = builder.finish().unwrap().unwrap();
-    assert_eq!(block.len(), builder.finished_bytes());
+    assert_eq!(block.len(), builder.finished_bytes_with(0));
     Filter::decode(&block).unwrap()
 }
 
@@ -63,5 +63,5 @@ fn a_filter_without_memory_is_refused() {
     add(100_000).unwrap();
     let refused = SimMemory::refusing(64 << 10, || builder.finish()).unwrap_err();
     assert!(refused.is_out_of_memory(), "{refused}");
-    assert_eq!(builder.finish().unwrap().map(|block| block.len()), Some(builder.finished_bytes()));
+    assert_eq!(builder.finish().unwrap().map(|block| block.len()), Some(builder.finished_bytes_with(0)));
 }

@@ -1,5 +1,6 @@
 //! The first part of writing: entries become raw blocks. The module page of the writer has the whole way.
 
+use super::built::BuiltBlock;
 use crate::block::{BlockBuilder, RawBlock, entry_bytes};
 use crate::filter::FilterBuilder;
 use crate::format::{
@@ -68,12 +69,16 @@ impl PlainIndex {
 /// Turns entries into raw blocks. See the module page of the writer.
 pub struct TableBuilder {
     options: TableOptions,
-    filter: FilterBuilder,
+    pub(super) filter: FilterBuilder,
     data: BlockBuilder,
     index: PlainIndex,
+    /// The last block, if it was built elsewhere: it waits for the key behind it. The open block is empty then.
+    pub(super) built: Option<RawBlock>,
+    /// The length of that block in the file if it were not compressed; 0 if there is none.
+    pub(super) built_bytes: usize,
     /// A block whose memory the next one takes.
-    spare: Option<RawBlock>,
-    last_user_key: Vec<u8>,
+    pub(super) spare: Option<RawBlock>,
+    pub(super) last_user_key: Vec<u8>,
     last_trailer: Trailer,
     range_tombstones: Vec<(Vec<u8>, Trailer, Vec<u8>)>,
     range_tombstone_bytes: usize,
@@ -104,6 +109,8 @@ impl TableBuilder {
             filter: FilterBuilder::new(options.filter_bits_per_key),
             data: BlockBuilder::new(options.restart_interval),
             index: PlainIndex::new(options.index_block_bytes),
+            built: None,
+            built_bytes: 0,
             spare: None,
             last_user_key: Vec::new(),
             last_trailer: Trailer::OLDEST,
@@ -125,27 +132,13 @@ impl TableBuilder {
     /// the filter; then the table cannot be finished.
     #[inline]
     pub fn add(&mut self, key: KeyRef<'_>, value: &[u8]) -> Result<Option<RawBlock>> {
-        let shared = common_prefix(&self.last_user_key, key.user);
-        let mut new_user_key = true;
-        if self.properties.entries > 0 {
-            let in_order = match (self.last_user_key.get(shared), key.user.get(shared)) {
-                (None, None) => {
-                    new_user_key = false;
-                    key.trailer < self.last_trailer
-                }
-                (last, this) => last < this,
-            };
-            if !in_order {
-                return Err(self.out_of_order(key));
-            }
-        }
-        check(key, value)?;
-        let mut finished = None;
-        if !self.data.is_empty()
-            && self.data.finished_bytes_with(shared, key.user.len(), value.len()) > self.options.block_bytes
-        {
-            finished = Some(self.finish_data_block(Some((key, shared))));
-        }
+        let (shared, new_user_key) = self.follows(key)?;
+        check(key, value.len())?;
+        let ends = match self.data.is_empty() {
+            true => self.built.is_some(),
+            false => self.data.finished_bytes_with(shared, key.user.len(), value.len()) > self.options.block_bytes,
+        };
+        let finished = if ends { self.finish_block(Some((key, shared))) } else { None };
         self.data.add(key, shared, value)?;
         if new_user_key {
             self.filter.add(key.user)?;
@@ -169,6 +162,20 @@ impl TableBuilder {
         properties.smallest_sequence = properties.smallest_sequence.min(key.trailer.sequence());
         properties.largest_sequence = properties.largest_sequence.max(key.trailer.sequence());
         Ok(finished)
+    }
+
+    /// Checks that a key may follow the last one. Returns what their user keys have in common, and whether they differ.
+    #[inline]
+    pub(super) fn follows(&self, key: KeyRef<'_>) -> Result<(usize, bool)> {
+        let shared = common_prefix(&self.last_user_key, key.user);
+        if self.properties.entries == 0 {
+            return Ok((shared, true));
+        }
+        let (in_order, new_user_key) = match (self.last_user_key.get(shared), key.user.get(shared)) {
+            (None, None) => (key.trailer < self.last_trailer, false),
+            (last, this) => (last < this, true),
+        };
+        if in_order { Ok((shared, new_user_key)) } else { Err(self.out_of_order(key)) }
     }
 
     #[cold]
@@ -214,11 +221,47 @@ impl TableBuilder {
     /// in it. The open block and the index are counted uncompressed.
     #[inline]
     pub fn estimated_bytes(&self, blocks_bytes: u64) -> u64 {
-        let open = if self.data.is_empty() { 0 } else { self.data.finished_bytes() + BLOCK_TRAILER_BYTES };
+        let open = match self.data.is_empty() {
+            true => self.built_bytes,
+            false => self.data.finished_bytes() + BLOCK_TRAILER_BYTES,
+        };
         // The properties have two keys, each about as long as the last.
         let keys = 2 * self.last_user_key.len();
-        let rest = open + keys + self.filter.finished_bytes() + self.range_tombstone_bytes;
-        blocks_bytes + (rest + self.beside_blocks_bytes) as u64
+        blocks_bytes + (open + keys + self.bytes_beside_blocks_with(0)) as u64
+    }
+
+    /// Returns the part of the estimate that is neither blocks nor keys, after this number of further keys.
+    #[inline]
+    pub(super) fn bytes_beside_blocks_with(&self, keys: usize) -> usize {
+        self.filter.finished_bytes_with(keys) + self.range_tombstone_bytes + self.beside_blocks_bytes
+    }
+
+    /// Checks that no entry is in an open block, and none waits in one that was built elsewhere.
+    pub(super) fn check_no_open_block(&self) -> Result<()> {
+        match self.data.is_empty() && self.built.is_none() {
+            true => Ok(()),
+            false => Err(Error::Invalid("a block of a table begins before the one before it has ended".to_owned())),
+        }
+    }
+
+    /// Counts the entries of a block that was built elsewhere.
+    pub(super) fn note_built(&mut self, block: &BuiltBlock<'_>) {
+        let properties = &mut self.properties;
+        if properties.entries == 0 {
+            block.first.encode_into(&mut properties.smallest);
+        }
+        properties.entries += block.entries;
+        properties.deletions += block.deletions;
+        properties.raw_key_bytes += block.key_bytes;
+        properties.raw_value_bytes += block.value_bytes;
+        properties.longest_key_bytes = properties.longest_key_bytes.max(Some(block.longest_key));
+        properties.longest_value_bytes = properties.longest_value_bytes.max(Some(block.longest_value));
+        properties.value_lengths.add_classes(block.value_classes);
+        properties.smallest_sequence = properties.smallest_sequence.min(block.smallest_sequence);
+        properties.largest_sequence = properties.largest_sequence.max(block.largest_sequence);
+        self.last_user_key.clear();
+        self.last_user_key.extend_from_slice(block.last.user);
+        self.last_trailer = block.last.trailer;
     }
 
     fn measure_beside_blocks(&mut self) {
@@ -229,12 +272,23 @@ impl TableBuilder {
             HEADER_BYTES + properties + self.index.bytes() + 4 * BLOCK_TRAILER_BYTES + FOOTER_BYTES;
     }
 
-    /// Ends the open data block. `next` is the entry that follows, with what its user key has in common with the last
-    /// one's.
-    fn finish_data_block(&mut self, next: Option<(KeyRef<'_>, usize)>) -> RawBlock {
-        let mut block = self.spare.take().unwrap_or_default();
+    /// Ends the open data block, or the one that was built elsewhere; `None` if there is neither. `next` is the entry
+    /// that follows, with what its user key has in common with the last one's.
+    pub(super) fn finish_block(&mut self, next: Option<(KeyRef<'_>, usize)>) -> Option<RawBlock> {
+        let is_built = self.built.is_some();
+        let mut block = match self.built.take() {
+            Some(built) => built,
+            None if self.data.is_empty() => return None,
+            None => self.spare.take().unwrap_or_default(),
+        };
         let parts = &mut *block.0;
-        self.data.finish_into(&mut parts.bytes);
+        match is_built {
+            true => self.built_bytes = 0,
+            false => {
+                parts.built_bytes = None;
+                self.data.finish_into(&mut parts.bytes);
+            }
+        }
         let last = KeyRef::new(&self.last_user_key, self.last_trailer);
         match next {
             Some((next, shared)) => separator(last, next, shared, &mut parts.separator),
@@ -246,7 +300,7 @@ impl TableBuilder {
         parts.warmth = None;
         self.index.add(&parts.separator);
         self.measure_beside_blocks();
-        block
+        Some(block)
     }
 
     /// Takes the memory of a block that is in the file, for the next one.
@@ -259,7 +313,7 @@ impl TableBuilder {
     /// # Errors
     /// There is no memory for the filter or the range tombstones.
     pub fn finish(mut self) -> Result<(Option<RawBlock>, TableEnd)> {
-        let last = if self.data.is_empty() { None } else { Some(self.finish_data_block(None)) };
+        let last = self.finish_block(None);
         let range_tombstones = self.finish_range_tombstones()?;
         let mut properties = self.properties;
         if properties.entries > 0 {
@@ -296,13 +350,13 @@ impl std::fmt::Debug for TableBuilder {
 }
 
 #[inline]
-fn check(key: KeyRef<'_>, value: &[u8]) -> Result<()> {
+fn check(key: KeyRef<'_>, value_bytes: usize) -> Result<()> {
     match key.trailer.kind() {
         Some(KeyKind::Delete | KeyKind::Put | KeyKind::ValueHandle) => {}
         _ => return Err(Error::Invalid(format!("{key:?} cannot be an entry of a table"))),
     }
-    if key.user.len() > MAX_KEY_BYTES || value.len() > MAX_VALUE_BYTES {
-        let (key_bytes, value_bytes) = (key.user.len(), value.len());
+    if key.user.len() > MAX_KEY_BYTES || value_bytes > MAX_VALUE_BYTES {
+        let key_bytes = key.user.len();
         return Err(Error::Invalid(format!(
             "an entry of {key_bytes} and {value_bytes} bytes is too long: keys may have {MAX_KEY_BYTES}, values \
              {MAX_VALUE_BYTES}"
