@@ -29,8 +29,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+mod open;
 mod raw;
 
+pub use open::OpenCuda;
 use raw::{DeviceMemory, Event, PinnedMemory, Stream};
 
 /// An error of a GPU, or of asking for one.
@@ -101,10 +103,7 @@ impl Cuda {
     /// # Errors
     /// [`Unavailable`](CudaError::Unavailable) if there is none, or no NVRTC; others if the GPU refuses.
     pub fn find() -> Result<Cuda> {
-        let context = Cuda::context()?;
-        if !raw::nvrtc_is_present() {
-            return Err(CudaError::Unavailable("NVRTC, the compiler of CUDA, is not installed".to_owned()));
-        }
+        let context = Cuda::look()?;
         let (major, minor) = at("tell its capability", context.compute_capability())?;
         let options = CompileOptions {
             options: vec![format!("--gpu-architecture=compute_{major}{minor}")],
@@ -123,6 +122,15 @@ impl Cuda {
     /// As [`find`](Cuda::find).
     pub fn with_ptx(ptx: String) -> Result<Cuda> {
         Cuda::load(Cuda::context()?, Ptx::from_src(ptx))
+    }
+
+    /// Returns the context of the first GPU, if the compiler for its kernels is there, too.
+    fn look() -> Result<Arc<CudaContext>> {
+        let context = Cuda::context()?;
+        match raw::nvrtc_is_present() {
+            true => Ok(context),
+            false => Err(CudaError::Unavailable("NVRTC, the compiler of CUDA, is not installed".to_owned())),
+        }
     }
 
     fn context() -> Result<Arc<CudaContext>> {
@@ -162,6 +170,7 @@ impl Cuda {
             head: PinnedMemory::new(&self.context),
             results: PinnedMemory::new(&self.context),
             begun: None,
+            pieces: Pieces::default(),
             marks: None,
             cuda: Arc::clone(self),
         })
@@ -175,7 +184,7 @@ struct Begun {
 }
 
 /// Where the pieces of an answer lie in the results.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Pieces {
     report_bytes: usize,
     data_at: usize,
@@ -215,6 +224,8 @@ pub struct Lane {
     head: PinnedMemory,
     results: PinnedMemory,
     begun: Option<Begun>,
+    /// Of the task that was finished last.
+    pieces: Pieces,
     /// Marks between launches, if launches are timed.
     marks: Option<Vec<(&'static str, Event)>>,
     cuda: Arc<Cuda>,
@@ -228,7 +239,12 @@ impl Lane {
     pub fn stage(&mut self, data_bytes: usize) -> Result<&mut [u8]> {
         self.wait()?;
         self.data.resize(data_bytes)?;
-        Ok(&mut self.data.bytes_mut()[..data_bytes])
+        Ok(self.staged(data_bytes))
+    }
+
+    /// Returns what was staged last.
+    fn staged(&mut self, data_bytes: usize) -> &mut [u8] {
+        &mut self.data.bytes_mut()[..data_bytes]
     }
 
     /// Begins the task whose blocks are [staged](Lane::stage): gives transfers and launches to the device.
@@ -264,6 +280,14 @@ impl Lane {
         self.done.record(&self.stream)
     }
 
+    /// Returns true if the device has finished the task that was begun.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn is_done(&self) -> Result<bool> {
+        self.done.has_happened()
+    }
+
     /// Waits for the task that was begun, and returns its answer.
     ///
     /// # Errors
@@ -276,9 +300,14 @@ impl Lane {
         let pieces = self.fetch(&layout);
         // Whatever happened, nothing is in flight when the caller has the lane again.
         self.wait()?;
-        let Pieces { report_bytes, data_at, data_bytes } = pieces?;
-        let results = self.results.bytes();
-        Ok(LaneAnswer { report: &results[..report_bytes], data: &results[data_at..data_at + data_bytes] })
+        self.pieces = pieces?;
+        Ok(self.answer())
+    }
+
+    /// Returns the answer of the task that was finished last.
+    fn answer(&self) -> LaneAnswer<'_> {
+        let (Pieces { report_bytes, data_at, data_bytes }, results) = (self.pieces, self.results.bytes());
+        LaneAnswer { report: &results[..report_bytes], data: &results[data_at..data_at + data_bytes] }
     }
 
     fn fetch(&mut self, layout: &Layout) -> Result<Pieces> {

@@ -115,13 +115,14 @@ pub trait Device: Send {
     /// The device's.
     fn stage(&mut self, bytes: usize) -> Result<&mut [u8], DeviceError>;
 
-    /// Runs a task on the blocks that were staged last, and waits for its answer. The wait does not take a processor.
+    /// Runs a task on the blocks that were staged last, and waits for its answer. The wait does not take a processor, and
+    /// ends with an error soon after `cancelled` answers true.
     /// The same blocks may be run again, with a task that differs in what is written:
     /// [`emit_from`](crate::DeviceRules::emit_from) and [`emit_bytes_max`](crate::DeviceRules::emit_bytes_max).
     ///
     /// # Errors
     /// The device's. A task that the device refuses has an answer with a status.
-    fn run(&mut self, task: &DeviceTask) -> Result<(), DeviceError>;
+    fn run(&mut self, task: &DeviceTask, cancelled: &dyn Fn() -> bool) -> Result<(), DeviceError>;
 
     /// Returns the answer to the task that was run last.
     fn answer(&self) -> DeviceAnswer<'_>;
@@ -167,7 +168,7 @@ impl Device for ModelDevice {
         Ok(&mut self.staged)
     }
 
-    fn run(&mut self, task: &DeviceTask) -> Result<(), DeviceError> {
+    fn run(&mut self, task: &DeviceTask, _cancelled: &dyn Fn() -> bool) -> Result<(), DeviceError> {
         // As bytes, so that what goes to a device is what runs.
         let task = DeviceTask::decode(&task.encode()).map_err(DeviceError::Malformed)?;
         let Answer { header, reports, hashes, keys, data } =

@@ -23,6 +23,7 @@ mod answer;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod device;
+mod find;
 mod flat;
 mod layout;
 mod model;
@@ -35,8 +36,9 @@ mod unit;
 
 pub use answer::Answer;
 #[cfg(feature = "cuda")]
-pub use cuda::{Cuda, CudaError, Lane, LaneAnswer, StepTime};
+pub use cuda::{Cuda, CudaError, Lane, LaneAnswer, OpenCuda, StepTime};
 pub use device::{Device, DeviceAnswer, DeviceError, DeviceLimits, ModelDevice, OpenDevice, OpenModel};
+pub use find::{FoundDevice, find_devices};
 pub use layout::{Counters, Layout, Params};
 pub use model::run_model;
 pub use passes::{Passes, RunShape};

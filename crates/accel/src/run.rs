@@ -47,9 +47,9 @@ pub fn run_on_device(
     host: &dyn TaskHost,
     clock: &Arc<dyn Clock>,
 ) -> (Result<TaskOutput>, RunReport) {
-    let mut run = Run { device, name, clock, read: Duration::ZERO, computed: Duration::ZERO };
+    let mut run = Run { device, name, host, clock, read: Duration::ZERO, computed: Duration::ZERO };
     let mut report = RunReport { mode: RunMode::Linear, ..RunReport::default() };
-    let (result, bytes) = match run.first_passes(task, host, ways_max as usize) {
+    let (result, bytes) = match run.first_passes(task, ways_max as usize) {
         Err(error) => (Err(error), 0),
         Ok((prepared, sums)) => {
             let bytes = prepared.data_bytes();
@@ -73,6 +73,7 @@ pub fn run_on_device(
 struct Run<'a> {
     device: &'a mut dyn Device,
     name: &'a str,
+    host: &'a dyn TaskHost,
     clock: &'a Arc<dyn Clock>,
     read: Duration,
     computed: Duration,
@@ -91,13 +92,13 @@ impl Run<'_> {
     }
 
     /// Merges ways until the device has enough for the rest. Returns the rest, and the sums of these passes.
-    fn first_passes(&mut self, task: &Task, host: &dyn TaskHost, ways_max: usize) -> Result<(Prepared, TaskStats)> {
+    fn first_passes(&mut self, task: &Task, ways_max: usize) -> Result<(Prepared, TaskStats)> {
         let mut prepared = self.prepared(Prepared::new(task))?;
         let passes = Passes::of(&prepared.runs(), ways_max);
         let mut sums = TaskStats::default();
         prepared.chain(&passes.chains);
         for ways in &passes.first {
-            if host.cancelled() {
+            if self.host.cancelled() {
                 return Err(TaskError::Cancelled);
             }
             let pass = prepared.take_ways(ways);
@@ -131,9 +132,10 @@ impl Run<'_> {
     /// Runs a pass whose blocks are staged, and checks the answer's checksums.
     fn compute(&mut self, task: &DeviceTask) -> Result<Answer> {
         let began = self.clock.now();
-        let ran = self.device.run(task);
+        let ran = self.device.run(task, &|| self.host.cancelled());
         self.computed += self.clock.now().saturating_sub(began);
-        ran.map_err(|error| self.fault(error))?;
+        // A task that was given up is not the device's fault: the scheduler knows why.
+        ran.map_err(|error| if self.host.cancelled() { TaskError::Cancelled } else { self.fault(error) })?;
         let parts = self.device.answer();
         let answer = Answer::decode_report(parts.report, parts.data.len());
         let sound = answer.and_then(|answer| answer.check_with(parts.data).map(|()| answer));

@@ -53,7 +53,8 @@ impl Lanes {
         };
         let (name, ways) = (self.device.name(), self.device.limits().ways);
         let (result, report) = run_on_device(&mut *lane, name, ways, task, &**host, &env.clock);
-        if !matches!(result, Err(TaskError::Unit { .. } | TaskError::Panicked(_))) {
+        // A task that was given up may still be on the device.
+        if !matches!(result, Err(TaskError::Unit { .. } | TaskError::Panicked(_) | TaskError::Cancelled)) {
             lock(&self.free).push(lane);
         }
         (result, Ran::from(report))

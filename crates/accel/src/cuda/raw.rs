@@ -174,6 +174,16 @@ impl Event {
         at("finish a task", unsafe { result::event::synchronize(self.event) })
     }
 
+    /// Returns true if the stream has passed it.
+    pub(super) fn has_happened(&self) -> Result<bool> {
+        bind(&self.context)?;
+        // SAFETY: the event lives.
+        match unsafe { result::event::query(self.event) } {
+            Err(cudarc::driver::DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            asked => at("finish a task", asked).map(|()| true),
+        }
+    }
+
     /// Returns the milliseconds to a later event. Both have happened.
     pub(super) fn until(&self, later: &Event) -> Result<f32> {
         bind(&self.context)?;

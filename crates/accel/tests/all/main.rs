@@ -8,6 +8,7 @@ mod on_device;
 mod page;
 mod skipped;
 mod tasks;
+mod unit;
 
 /// The tests of the module `gpu` are not built in.
 #[cfg(not(feature = "cuda"))]

@@ -104,7 +104,7 @@ impl Device for Faulty {
         }
     }
 
-    fn run(&mut self, task: &DeviceTask) -> Result<(), DeviceError> {
+    fn run(&mut self, task: &DeviceTask, cancelled: &dyn Fn() -> bool) -> Result<(), DeviceError> {
         let now = self.run == 0;
         self.run = self.run.wrapping_sub(1);
         if now && matches!(self.fault, Fault::Lost) {
@@ -113,7 +113,7 @@ impl Device for Faulty {
         if now && matches!(self.fault, Fault::InputBit) {
             self.model.flip_staged(|bytes| Faulty::flip(bytes, &mut self.rng));
         }
-        self.model.run(task)?;
+        self.model.run(task, cancelled)?;
         let answer = self.model.answer();
         (self.report, self.data) = (answer.report.to_vec(), answer.data.to_vec());
         match self.fault {
