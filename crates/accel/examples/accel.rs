@@ -26,5 +26,9 @@ fn main() {
 mod tasks;
 
 #[cfg(feature = "cuda")]
+#[path = "accel/bed.rs"]
+mod bed;
+
+#[cfg(feature = "cuda")]
 #[path = "accel/gpu.rs"]
 mod gpu;

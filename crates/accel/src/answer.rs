@@ -116,34 +116,38 @@ impl Answer {
     /// # Errors
     /// The block that is not as the device made it.
     pub fn check(&self) -> Result<(), Malformed> {
-        self.check_with(&self.data)
+        self.check_report()?;
+        (0..self.reports.len()).try_for_each(|i| self.check_block(i, &self.data))
     }
 
-    /// Checks all checksums of an answer whose output blocks are `data`.
-    ///
-    /// # Errors
-    /// As [`check`](Answer::check).
-    pub fn check_with(&self, data: &[u8]) -> Result<(), Malformed> {
+    /// Checks the checksums of everything but the blocks.
+    pub(crate) fn check_report(&self) -> Result<(), Malformed> {
         if self.header.own_checksum() != self.header.checksum {
             return Err(Malformed("the head of the answer is not as it was made".to_owned()));
         }
         let mut hash_bytes = Vec::new();
         for (i, report) in self.reports.iter().enumerate() {
-            let (stored, keys) = (block_of(report, data), self.key_bytes_of(i));
-            let (body, trailer) = stored.split_at(stored.len().saturating_sub(4));
             let hashes = &self.hashes[report.first_hash as usize..][..report.hashes as usize];
             hash_bytes.clear();
             hashes.iter().for_each(|hash| hash_bytes.extend_from_slice(&hash.to_le_bytes()));
             let sound = report.own_checksum() == report.report_checksum
-                && trailer == report.checksum.to_le_bytes()
-                && crc32c::crc32c(body) == report.checksum
-                && crc32c::crc32c(keys) == report.keys_checksum
+                && crc32c::crc32c(self.key_bytes_of(i)) == report.keys_checksum
                 && crc32c::crc32c(&hash_bytes) == report.hashes_checksum;
             if !sound {
-                return Err(Malformed(format!("output block {i} is not as it was made")));
+                return Err(Malformed(format!("the report of output block {i} is not as it was made")));
             }
         }
         Ok(())
+    }
+
+    /// Checks the checksum of block `i`, which must be one of them. The output blocks are `data`.
+    pub(crate) fn check_block(&self, i: usize, data: &[u8]) -> Result<(), Malformed> {
+        let report = &self.reports[i];
+        let checksum = report.checksum;
+        match block_of(report, data).split_last_chunk::<4>() {
+            Some((body, trailer)) if *trailer == checksum.to_le_bytes() && crc32c::crc32c(body) == checksum => Ok(()),
+            _ => Err(Malformed(format!("output block {i} is not as it was made"))),
+        }
     }
 
     /// The two keys of block `i`, with the zeros behind them.

@@ -152,6 +152,15 @@ pub struct ModelDevice {
 }
 
 impl ModelDevice {
+    /// Returns memory as [`stage`](Device::stage) does, with what was staged before still in it.
+    #[doc(hidden)]
+    pub fn stage_again(&mut self, bytes: usize) -> Result<&mut [u8], DeviceError> {
+        match resize(&mut self.staged, bytes) {
+            true => Ok(&mut self.staged),
+            false => Err(DeviceError::NoMemory(bytes)),
+        }
+    }
+
     /// Changes what was staged, for tests of faults.
     #[doc(hidden)]
     pub fn flip_staged(&mut self, flip: impl FnOnce(&mut [u8])) {
@@ -162,10 +171,7 @@ impl ModelDevice {
 impl Device for ModelDevice {
     fn stage(&mut self, bytes: usize) -> Result<&mut [u8], DeviceError> {
         self.staged.clear();
-        if !resize(&mut self.staged, bytes) {
-            return Err(DeviceError::NoMemory(bytes));
-        }
-        Ok(&mut self.staged)
+        self.stage_again(bytes)
     }
 
     fn run(&mut self, task: &DeviceTask, _cancelled: &dyn Fn() -> bool) -> Result<(), DeviceError> {

@@ -1,7 +1,7 @@
 //! A compaction task on a device: the host's side, from tables to tables.
 //!
 //! 1. [`Prepared`] finds the blocks. [`Passes`] chooses an order of merges if there are more runs than ways.
-//! 2. Each pass: the blocks are read into the device's memory, the device runs the task, the answer's checksums are
+//! 2. Each pass: the blocks are read into the device's memory, the device runs the task, all checksums of the answer are
 //!    checked. The output of a pass before the last stays in memory, as a way of a later pass.
 //! 3. The last pass is asked for the blocks of one file at a time, and a little more: where files end is the host's
 //!    business. [`write_blocks`] writes them. Where a file ends within a block, the device runs the same blocks once
@@ -105,6 +105,7 @@ impl Run<'_> {
             let pass = self.stage(pass)?;
             let answer = self.compute(&pass)?;
             let blocks = self.device.answer().data;
+            (0..answer.reports.len()).try_for_each(|i| self.checked(&answer, i))?;
             let mut data = Vec::new();
             if data.try_reserve_exact(blocks.len()).is_err() {
                 return Err(Error::out_of_memory(blocks.len(), "the output of a pass of a compaction").into());
@@ -129,7 +130,7 @@ impl Run<'_> {
         task
     }
 
-    /// Runs a pass whose blocks are staged, and checks the answer's checksums.
+    /// Runs a pass whose blocks are staged, and checks the answer but its blocks.
     fn compute(&mut self, task: &DeviceTask) -> Result<Answer> {
         let began = self.clock.now();
         let ran = self.device.run(task, &|| self.host.cancelled());
@@ -138,10 +139,16 @@ impl Run<'_> {
         ran.map_err(|error| if self.host.cancelled() { TaskError::Cancelled } else { self.fault(error) })?;
         let parts = self.device.answer();
         let answer = Answer::decode_report(parts.report, parts.data.len());
-        let sound = answer.and_then(|answer| answer.check_with(parts.data).map(|()| answer));
+        let sound = answer.and_then(|answer| answer.check_report().map(|()| answer));
         let answer = sound.map_err(|malformed| self.fault(DeviceError::Malformed(malformed)))?;
         check_sums(task, &answer).map_err(|malformed| self.fault(malformed))?;
         Ok(answer)
+    }
+
+    /// Checks the checksum of a block that came back.
+    fn checked(&self, answer: &Answer, block: usize) -> Result<()> {
+        let sound = answer.check_block(block, self.device.answer().data);
+        sound.map_err(|malformed| self.fault(DeviceError::Malformed(malformed)))
     }
 }
 
@@ -186,6 +193,8 @@ impl BlockSource for Source<'_, '_> {
         if self.next == self.answer.reports.len() {
             return Ok(None);
         }
+        // Here, so that the processor's cache has the block when it is copied.
+        self.run.checked(&self.answer, self.next)?;
         self.next += 1;
         Ok(Some(self.answer.built(self.next - 1, self.run.device.answer().data)))
     }

@@ -5,6 +5,7 @@
 //! inspect --table N  one table: its properties and blocks            table.rs
 //! inspect --log N    one log file: its pages                         log.rs
 //! inspect --http A   compactions of a store that is being served     units.rs
+//! inspect --units    accelerators that are there                     accelerators.rs
 //! ```
 //!
 //! A store that cannot be opened is shown file by file, each with what it says of itself or why it cannot be read.
@@ -14,6 +15,7 @@
 //! Another process may write to the store meanwhile: what cannot be read is damaged only if another look finds the
 //! same.
 
+mod accelerators;
 mod files;
 mod log;
 mod table;
@@ -40,6 +42,9 @@ fn has_a_store(home: &Home) -> bool {
 pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
     if let Some(address) = options.http {
         return units::show(address, options.seconds, options.all, out);
+    }
+    if options.units {
+        return accelerators::show(out);
     }
     let home = options.directory.home();
     let directory = home.path();

@@ -400,7 +400,7 @@ pub(crate) struct DumpOptions {
 /// This works beside a running server. Of a damaged store it shows what can be read, and the exit code is 4.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ inspect\n  situ inspect /var/lib/situ --all\n  situ inspect --table 12\n  \
-                        situ inspect --log 30 --json\n  situ inspect --http 127.0.0.1:11212")]
+                        situ inspect --log 30 --json\n  situ inspect --http 127.0.0.1:11212\n  situ inspect --units")]
 pub(crate) struct InspectOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
@@ -417,6 +417,9 @@ pub(crate) struct InspectOptions {
     /// /compactions of that address draws the same
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["log", "table", "directory", "data"])]
     pub(crate) http: Option<SocketAddr>,
+    /// List the accelerators that this program knows, and whether each can be used here
+    #[arg(long, conflicts_with_all = ["log", "table", "http", "directory", "data"])]
+    pub(crate) units: bool,
     /// With --http: how many seconds the timeline shows
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) seconds: u64,

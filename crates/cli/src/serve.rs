@@ -15,7 +15,6 @@ use crate::store::durability;
 use crate::text;
 use crate::watch::NodeWatch;
 use serde::Serialize;
-use situ::offload::Offload;
 use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
 use situ_base::lock;
 use situ_server::{
@@ -62,8 +61,9 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     let home = options.directory.home().watched(&watch);
     let directory = home.path();
     let mut store_options = Options::default();
-    let (policy, messages) = (options.compaction.policy().map_err(Failure::usage)?, Arc::clone(&serving.messages));
-    let offload = Offload::new().policy(policy).listener(move |event| messages.line(&event.to_string()));
+    let messages = Arc::clone(&serving.messages);
+    let offload = options.compaction.offload().map_err(Failure::usage)?;
+    let offload = offload.listener(move |event| messages.line(&event.to_string()));
     store_options.durability = durability(options.sync);
     store_options.cache_bytes = options.store_memory()?.unwrap_or(MEMORY_BYTES);
     store_options.keyspace.value_log_min_bytes =

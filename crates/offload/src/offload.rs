@@ -4,6 +4,7 @@ use crate::cpu::CpuUnit;
 use crate::policy::Policy;
 use crate::scheduler::{Patience, Scheduler, UnitEvent};
 use crate::unit::Unit;
+use situ_base::Env;
 use situ_compaction::{Compactor, CompactorParts, MakeCompactor};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,6 +12,9 @@ use std::sync::Arc;
 
 /// Is called with what happens to units.
 type Listener = Arc<dyn Fn(&UnitEvent) + Send + Sync>;
+
+/// Makes a unit of a store with this environment.
+type MakeUnit = Arc<dyn Fn(&Env) -> Arc<dyn Unit> + Send + Sync>;
 
 /// Makes the compactor of a store: this machine's processors, and other units. It is a [`Scheduler`], which reports
 /// what the units do.
@@ -28,6 +32,7 @@ type Listener = Arc<dyn Fn(&UnitEvent) + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Offload {
     units: Vec<Arc<dyn Unit>>,
+    unit_makers: Vec<MakeUnit>,
     policy: Policy,
     patience: Patience,
     check_every: Option<u32>,
@@ -44,6 +49,13 @@ impl Offload {
     #[must_use]
     pub fn unit(mut self, unit: Arc<dyn Unit>) -> Offload {
         self.units.push(unit);
+        self
+    }
+
+    /// Adds a unit that is made for each store: one accelerator may help several stores, one after the other.
+    #[must_use]
+    pub fn unit_of_each_store(mut self, make: impl Fn(&Env) -> Arc<dyn Unit> + Send + Sync + 'static) -> Offload {
+        self.unit_makers.push(Arc::new(make));
         self
     }
 
@@ -99,7 +111,9 @@ impl MakeCompactor for Offload {
     fn make(&self, parts: CompactorParts) -> Arc<dyn Compactor> {
         let CompactorParts { env, event, threads } = parts;
         let cpu = Arc::new(CpuUnit::new(env.clone(), threads));
-        let scheduler = Scheduler::new(env, event, cpu, self.units.clone(), self.patience);
+        let mut units = self.units.clone();
+        units.extend(self.unit_makers.iter().map(|make| make(&env)));
+        let scheduler = Scheduler::new(env, event, cpu, units, self.patience);
         let scheduler = scheduler.policy(self.policy.clone()).check_every(self.check_every);
         let scheduler = match self.listener.clone() {
             // A panic of the program's must not end a thread of the store.

@@ -1,10 +1,11 @@
 //! The settings of compaction: the options that the benchmark and the server have in common.
 
+use crate::accelerator::{self, AcceleratorName, CheckUnits};
 use crate::error::{Error, Result};
 use crate::rules::RulesFile;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use situ::offload::Policy;
+use situ::offload::{Offload, Policy};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -71,6 +72,16 @@ pub struct CompactionSettings {
     /// bytes are written in all [default: 4 with pcp, or else 1]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=64), help_heading = HEADING)]
     pub tables_per_job: Option<u32>,
+
+    /// Accelerator that helps to compact: the name of one that `situ inspect --units` lists, off, or auto for the first
+    /// one that is there. A keyspace with a compaction filter is compacted by the processor: the server's items are
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = str::parse::<AcceleratorName>, help_heading = HEADING)]
+    pub accelerator: AcceleratorName,
+
+    /// Tasks that run on a second unit, too, where the files are compared bit by bit: all, off, or one of NUMBER tasks.
+    /// The store keeps the files of the processor [default: 16 with an accelerator, or else off]
+    #[arg(long, value_name = "all|NUMBER|off", value_parser = str::parse::<CheckUnits>, help_heading = HEADING)]
+    pub check_units: Option<CheckUnits>,
 }
 
 /// The heading under which `--help` shows them.
@@ -81,6 +92,14 @@ fn read_rules(path: &str) -> std::result::Result<RulesFile, String> {
 }
 
 impl CompactionSettings {
+    /// Returns what makes the compactor of a store: the policy, and the accelerator if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Options`]: as [`policy`](CompactionSettings::policy), or the accelerator cannot be used.
+    pub fn offload(&self) -> Result<Offload> {
+        accelerator::add(Offload::new().policy(self.policy()?), &self.accelerator, self.check_units)
+    }
+
     /// Returns the policy with its rules.
     ///
     /// # Errors
@@ -112,6 +131,7 @@ mod tests {
             compaction: "copro-plus".parse().unwrap(),
             compaction_rules: Some(rules),
             tables_per_job: Some(3),
+            ..CompactionSettings::default()
         };
         let policy = settings.policy().unwrap();
         assert_eq!(policy.host, ModeRule::Decided(DecisionRules::copro_plus(7)));

@@ -6,12 +6,14 @@
 
 #![forbid(unsafe_code)]
 
+mod accelerator;
 mod compaction;
 mod error;
 pub mod figures;
 mod parse;
 mod rules;
 
+pub use accelerator::{AcceleratorName, CheckUnits};
 pub use compaction::{CompactionSettings, PolicyName};
 pub use error::{Error, Result};
 pub use parse::{parse_bytes, parse_bytes_within, parse_count};

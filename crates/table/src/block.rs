@@ -30,6 +30,7 @@ mod raw;
 
 pub(crate) use builder::BlockBuilder;
 pub(crate) use cursor::BlockCursor;
+pub(crate) use raw::BuiltLengths;
 pub use raw::{EncodedBlock, RawBlock};
 
 /// An entry that cannot be decoded, at this byte of its (uncompressed) block.

@@ -63,7 +63,7 @@ impl BlockEncoder {
     /// # Errors
     /// There is no memory for it.
     pub fn encode(&mut self, mut block: RawBlock) -> Result<EncodedBlock> {
-        if block.0.built_bytes.is_some() {
+        if block.0.built.is_some() {
             return Ok(EncodedBlock { block, is_compressed: true });
         }
         let parts = &mut *block.0;

@@ -90,7 +90,8 @@ impl TableWriter {
         if let Some(before) = self.builder.end_block(block.first)? {
             self.store(before)?;
         }
-        self.builder.add_built(block)
+        self.builder.add_built(block)?;
+        self.appender.append_built(block)
     }
 
     /// Adds a range tombstone: all versions of user keys in `begin..end` older than `sequence` are gone. In any order.

@@ -201,7 +201,7 @@ impl SituSettings {
     /// # Errors
     /// As [`CompactionSettings::policy`].
     pub fn offload(&self) -> crate::error::Result<Offload> {
-        Ok(Offload::new().policy(self.compaction.policy()?))
+        Ok(self.compaction.offload()?)
     }
 
     /// Returns the store's options with these settings, and its defaults for all else.

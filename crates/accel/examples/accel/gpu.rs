@@ -1,20 +1,16 @@
 //! The program's commands.
 
+use crate::bed::{Case, Outcome, Sink, case_of, millis, thread_time};
 use crate::tasks;
 use rustix::time::{ClockId, clock_gettime};
 use situ_accel::abi::{AnswerHeader, STATUS_OK};
 use situ_accel::{Answer, Cuda, DeviceTask, Lane, Prepared, kernel_source, run_model};
-use situ_compaction::testing::{MemoryHost, plain_rules};
-use situ_compaction::{KeySpan, TablePlace, Task, TaskHost, run};
+use situ_compaction::testing::MemoryHost;
+use situ_compaction::{Task, run};
 use situ_sim::Rng;
-use situ_storage::Writer;
-use situ_table::{Compression, KeyKind, KeyRef, TableOptions, TableWriter, Trailer};
 use std::collections::VecDeque;
-use std::error::Error;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Runs the command of the command line.
 pub(crate) fn run_command() -> Outcome<()> {
@@ -50,16 +46,6 @@ pub(crate) fn run_command() -> Outcome<()> {
         }
     }
     Ok(())
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
-}
-
-/// The processor time of this thread.
-fn thread_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The processor time of all threads.
@@ -131,91 +117,6 @@ fn transfers(cuda: &Arc<Cuda>) -> Outcome<()> {
         println!("{{\"what\":\"transfer\",\"mib\":{megabytes},\"to_device_gb_s\":{up:.2},\"to_host_gb_s\":{down:.2}}}");
     }
     Ok(())
-}
-
-/// A host whose files are memory that is used again: the cheapest writing there is.
-struct Sink {
-    spare: Arc<Mutex<Vec<Vec<u8>>>>,
-    /// True if output is dropped, as if writing it cost the processor nothing.
-    drops: bool,
-}
-
-struct SinkWriter {
-    bytes: Vec<u8>,
-    spare: Arc<Mutex<Vec<Vec<u8>>>>,
-    drops: bool,
-    written: u64,
-}
-
-impl Writer for SinkWriter {
-    fn append(&mut self, bytes: &[u8]) -> situ_storage::Result<()> {
-        if !self.drops {
-            self.bytes.extend_from_slice(bytes);
-        }
-        self.written += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn written(&self) -> u64 {
-        self.written
-    }
-
-    fn sync(&mut self) -> situ_storage::Result<()> {
-        Ok(())
-    }
-
-    fn flush(&mut self) -> situ_storage::Result<()> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> situ_storage::Result<()> {
-        self.spare.lock().expect("no thread has panicked").push(self.bytes);
-        Ok(())
-    }
-}
-
-impl TaskHost for Sink {
-    fn reserve(&self, _level: u32) -> situ_storage::Result<TablePlace> {
-        Ok(TablePlace { volume: 0, number: 1 })
-    }
-
-    fn create(&self, _level: u32, place: TablePlace) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)> {
-        let mut bytes = self.spare.lock().expect("no thread has panicked").pop().unwrap_or_default();
-        bytes.clear();
-        let spare = Arc::clone(&self.spare);
-        Ok((place, Box::new(SinkWriter { bytes, spare, drops: self.drops, written: 0 })))
-    }
-
-    fn pace(&self, _bytes: u64) {}
-
-    fn cancelled(&self) -> bool {
-        false
-    }
-}
-
-/// Four runs of keys `user000000001234`, interleaved, and values whose first half is random.
-fn workload(host: &MemoryHost, entries: u64, value_bytes: usize, compression: Compression) -> Outcome<Task> {
-    let options = TableOptions { compression, ..TableOptions::default() };
-    let key = |i: u64| format!("user{i:012}");
-    let mut rng = Rng::new(7);
-    let mut inputs = Vec::new();
-    for first in 0..4 {
-        let (TablePlace { number, .. }, file) = host.new_table(0)?;
-        let mut writer = TableWriter::new(file, &options, 0)?;
-        let mut value = vec![b'v'; value_bytes];
-        for i in (first..entries).step_by(4) {
-            for byte in value[..value_bytes / 2].chunks_mut(8) {
-                byte.copy_from_slice(&rng.next_u64().to_le_bytes()[..byte.len()]);
-            }
-            writer.add(KeyRef::new(key(i).as_bytes(), Trailer::new(1000 - first, KeyKind::Put)), &value)?;
-        }
-        writer.finish()?;
-        let last = (entries - 1 - first) / 4 * 4 + first;
-        inputs.push(vec![host.input(number, KeySpan::including(key(first).as_bytes(), key(last).as_bytes()))]);
-    }
-    let mut rules = plain_rules();
-    rules.output.table = options;
-    Ok(Task { id: 1, keyspace: 0, level: 0, inputs, rules })
 }
 
 /// The figures of one core.
@@ -451,24 +352,6 @@ fn measure_steps(cuda: &Arc<Cuda>, task: &Task, core: &Core) -> Outcome<Alone> {
         }
     }
     Ok(Alone { steps, latency_ms: latencies[latencies.len() / 2], device })
-}
-
-/// A case of the command line: `VALUE_BYTES/none|lz4/MIB`.
-struct Case<'a> {
-    value_bytes: usize,
-    codec: &'a str,
-    mebibytes: u64,
-}
-
-/// Makes the case's task. Returns its entries, too.
-fn case_of(case: &str) -> Outcome<(Case<'_>, Task, u64)> {
-    let parts: Vec<&str> = case.split('/').collect();
-    let &[value, codec, mebibytes] = parts.as_slice() else { return Err(format!("no case {case}").into()) };
-    let (value_bytes, mebibytes): (usize, u64) = (value.parse()?, mebibytes.parse()?);
-    let compression = if codec == "lz4" { Compression::Lz4 } else { Compression::None };
-    let entries = (mebibytes << 20) / (value_bytes as u64 + 27);
-    let task = workload(&MemoryHost::new(), entries, value_bytes, compression)?;
-    Ok((Case { value_bytes, codec, mebibytes }, task, entries))
 }
 
 /// Measures `cases`, with commas between.

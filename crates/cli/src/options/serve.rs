@@ -195,8 +195,9 @@ fn parse_value_bytes(text: &str) -> Result<usize, String> {
 
 impl ServeOptions {
     /// Options that only an ordered store has, and whether they were given.
-    fn of_ordered_stores(&self) -> [(bool, &'static str); 7] {
-        let CompactionSettings { compaction, compaction_rules, tables_per_job } = &self.compaction;
+    fn of_ordered_stores(&self) -> [(bool, &'static str); 9] {
+        let CompactionSettings { compaction, compaction_rules, tables_per_job, accelerator, check_units } =
+            &self.compaction;
         [
             (self.fast_disk.is_some(), "--fast-disk"),
             (self.value_log, "--value-log"),
@@ -205,6 +206,8 @@ impl ServeOptions {
             (*compaction != CompactionSettings::default().compaction, "--compaction"),
             (compaction_rules.is_some(), "--compaction-rules"),
             (tables_per_job.is_some(), "--tables-per-job"),
+            (*accelerator != CompactionSettings::default().accelerator, "--accelerator"),
+            (check_units.is_some(), "--check-units"),
         ]
     }
 

@@ -9,7 +9,7 @@
 use crate::error::Result;
 use crate::meters::Meters;
 use crate::task::{MergeRules, TablePlace, TaskHost};
-use situ_table::{BlockEncoder, RawBlock, TableAppender, TableEnd, TableSummary};
+use situ_table::{BlockEncoder, BuiltBlock, RawBlock, TableAppender, TableEnd, TableSummary};
 use std::collections::VecDeque;
 
 /// Takes the blocks of tables, one table after the other.
@@ -65,6 +65,12 @@ impl<'a> OnThisThread<'a> {
             None => write(),
         }
     }
+
+    /// Appends the bytes of a block that was built elsewhere. [`block`](BlockOutput::block) gets the block later.
+    pub(crate) fn built(&mut self, block: &BuiltBlock<'_>) -> Result<()> {
+        let (_, table) = self.table.as_mut().expect("a block belongs to a table that has begun");
+        Ok(OnThisThread::write(self.meters, || table.append_built(block))?)
+    }
 }
 
 impl BlockOutput for OnThisThread<'_> {
@@ -82,7 +88,7 @@ impl BlockOutput for OnThisThread<'_> {
         let (_, table) = self.table.as_mut().expect("a block belongs to a table that has begun");
         let encoder = self.encoder.as_mut().expect("a table that has begun has an encoder");
         let encoded = encoder.encode(block)?;
-        self.stored_bytes.push_back(encoded.stored().len() as u64);
+        self.stored_bytes.push_back(encoded.stored_bytes());
         let memory = OnThisThread::write(self.meters, || table.append(encoded))?;
         Ok(Some(memory))
     }

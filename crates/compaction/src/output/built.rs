@@ -4,7 +4,7 @@
 //! look at. Where the bound reaches the target, or a grandparent's border lies among its keys, its entries are given
 //! one by one, and are encoded again. So cuts are exactly those of the reference merge.
 
-use super::{BlockOutput, GrandparentWalk, Outputs};
+use super::{GrandparentWalk, OnThisThread, Outputs};
 use crate::error::Result;
 use crate::merge::WarmReader;
 use situ_table::{BuiltBlock, LoneBlock, WarmBytes};
@@ -27,7 +27,7 @@ pub(crate) enum Walked {
     EndedBefore(u64),
 }
 
-impl<B: BlockOutput> Outputs<'_, B> {
+impl Outputs<'_, OnThisThread<'_>> {
     /// Takes a block, if no table ends within it. Otherwise the caller gives its entries to
     /// [`walk`](Outputs::walk). A table may have ended before the block in either case.
     pub(crate) fn block(&mut self, block: &BuiltBlock<'_>) -> Result<bool> {
@@ -45,6 +45,7 @@ impl<B: BlockOutput> Outputs<'_, B> {
             return Ok(false);
         }
         builder.add_built(block)?;
+        self.blocks.built(block)?;
         Ok(true)
     }
 

@@ -17,9 +17,17 @@ pub(crate) struct RawParts {
     pub(crate) warmth: Option<u8>,
     /// Memory for the compressed block.
     pub(crate) stored: Vec<u8>,
-    /// The uncompressed length of a block that was [built elsewhere](crate::BuiltBlock): `stored` has its bytes for the
-    /// file, and `bytes` is empty.
-    pub(crate) built_bytes: Option<usize>,
+    /// The lengths of a block that was [built elsewhere](crate::BuiltBlock), whose bytes are in the file already.
+    pub(crate) built: Option<BuiltLengths>,
+}
+
+/// The lengths of a block that was built elsewhere.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BuiltLengths {
+    /// Uncompressed.
+    pub(crate) raw: usize,
+    /// In the file, trailer included.
+    pub(crate) stored: usize,
 }
 
 impl RawBlock {
@@ -40,7 +48,7 @@ impl RawBlock {
 
     /// Returns the length of the block in the file if it is not compressed.
     pub fn plain_bytes(&self) -> u64 {
-        (self.0.built_bytes.unwrap_or(self.0.bytes.len()) + BLOCK_TRAILER_BYTES) as u64
+        (self.0.built.map_or(self.0.bytes.len(), |built| built.raw) + BLOCK_TRAILER_BYTES) as u64
     }
 }
 
@@ -53,7 +61,12 @@ pub struct EncodedBlock {
 }
 
 impl EncodedBlock {
-    /// Returns the bytes for the file, trailer included.
+    /// Returns the length in the file, trailer included.
+    pub fn stored_bytes(&self) -> u64 {
+        self.block.0.built.map_or(self.stored().len(), |built| built.stored) as u64
+    }
+
+    /// Returns the bytes for the file, trailer included. A block that was built elsewhere has none.
     pub fn stored(&self) -> &[u8] {
         if self.is_compressed { &self.block.0.stored } else { &self.block.0.bytes }
     }

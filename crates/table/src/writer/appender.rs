@@ -3,6 +3,7 @@
 
 use super::TableSummary;
 use super::builder::TableEnd;
+use super::built::BuiltBlock;
 use crate::block::{Block, BlockBuilder, EncodedBlock, RawBlock};
 use crate::cache::Warming;
 use crate::compress::{BlockEncoder, seal};
@@ -35,6 +36,8 @@ pub struct TableAppender {
     written: u64,
     data_bytes: u64,
     data_blocks: u64,
+    /// The place of a block that was built elsewhere and is not in the index yet.
+    built: Option<BlockHandle>,
     /// The cache for warm blocks, and the number by which the cache knows the table.
     warming: Option<(Arc<Warming>, u64)>,
 }
@@ -57,6 +60,7 @@ impl TableAppender {
             written: HEADER_BYTES as u64,
             data_bytes: 0,
             data_blocks: 0,
+            built: None,
             warming: None,
         })
     }
@@ -87,7 +91,10 @@ impl TableAppender {
     /// # Errors
     /// The file cannot be written, or the block is longer than a table can hold.
     pub fn append(&mut self, encoded: EncodedBlock) -> Result<RawBlock> {
-        let handle = self.append_stored(encoded.stored())?;
+        let handle = match encoded.block.0.built {
+            None => self.append_stored(encoded.stored())?,
+            Some(_) => self.built.take().ok_or_else(not_in_file)?,
+        };
         self.data_bytes += handle.stored_bytes();
         self.data_blocks += 1;
         self.put_into_cache(&encoded, handle.offset)?;
@@ -100,6 +107,19 @@ impl TableAppender {
             self.finish_leaf(separator)?;
         }
         Ok(encoded.block)
+    }
+
+    /// Appends the bytes of a block that was built elsewhere. Its place goes into the index once the builder gives the
+    /// block out.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the block is longer than a table can hold.
+    pub fn append_built(&mut self, block: &BuiltBlock<'_>) -> Result<()> {
+        if self.built.is_some() {
+            return Err(not_in_file());
+        }
+        self.built = Some(self.append_stored(block.stored)?);
+        Ok(())
     }
 
     fn put_into_cache(&self, encoded: &EncodedBlock, offset: u64) -> Result<()> {
@@ -207,6 +227,12 @@ impl TableAppender {
         self.file.finish()?;
         Ok(TableSummary { bytes: file_bytes, properties })
     }
+}
+
+fn not_in_file() -> Error {
+    Error::Invalid(
+        "blocks that were built elsewhere go into the file one by one, each before it is given out".to_owned(),
+    )
 }
 
 impl std::fmt::Debug for TableAppender {

@@ -285,7 +285,7 @@ impl TableBuilder {
         match is_built {
             true => self.built_bytes = 0,
             false => {
-                parts.built_bytes = None;
+                parts.built = None;
                 self.data.finish_into(&mut parts.bytes);
             }
         }

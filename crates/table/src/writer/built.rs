@@ -1,10 +1,10 @@
 //! Data blocks that were built and encoded elsewhere: an accelerator's.
 //!
-//! A report of each block replaces the entries: the host does not decode what it writes. The index needs the key behind
-//! a block, so the last block waits in the builder until that key is known.
+//! A report of each block replaces the entries: the host neither decodes nor copies what it writes. The block's bytes go
+//! into the file at once. The index needs the key behind the block, so its place waits until that key is known.
 
 use super::builder::TableBuilder;
-use crate::block::RawBlock;
+use crate::block::{BuiltLengths, RawBlock};
 use crate::format::{BLOCK_TRAILER_BYTES, MAX_BLOCK_BYTES};
 use crate::key::KeyRef;
 use situ_storage::{Error, Result};
@@ -104,7 +104,8 @@ impl TableBuilder {
         blocks_bytes + (block.plain_bytes() + keys + self.bytes_beside_blocks_with(block.hashes.len())) as u64
     }
 
-    /// Adds a block. The block before it [has ended](TableBuilder::end_block).
+    /// Adds a block. The block before it [has ended](TableBuilder::end_block) and is in the file. The appender gets the
+    /// bytes of this one next: [`append_built`](crate::TableAppender::append_built).
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid) if its keys cannot follow the last one, or its report contradicts itself.
@@ -113,19 +114,15 @@ impl TableBuilder {
         self.follows(block.first)?;
         block.check()?;
         self.check_no_open_block()?;
-        let mut memory = self.spare.take().unwrap_or_default();
-        let parts = &mut *memory.0;
-        parts.bytes.clear();
-        parts.stored.clear();
-        if parts.stored.try_reserve(block.stored.len()).is_err() {
-            return Err(Error::out_of_memory(block.stored.len(), "a block of a table"));
-        }
-        parts.stored.extend_from_slice(block.stored);
-        parts.built_bytes = Some(block.raw_bytes);
         self.filter.add_hashes(block.hashes)?;
         self.note_built(block);
+        let mut waiting = self.spare.take().unwrap_or_default();
+        let parts = &mut *waiting.0;
+        parts.bytes.clear();
+        parts.stored.clear();
+        parts.built = Some(BuiltLengths { raw: block.raw_bytes, stored: block.stored.len() });
         self.built_bytes = block.plain_bytes();
-        self.built = Some(memory);
+        self.built = Some(waiting);
         Ok(())
     }
 }

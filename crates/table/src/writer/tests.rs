@@ -188,3 +188,120 @@ fn the_pages_example_is_what_the_writer_makes() {
     assert_eq!((lengths.entries(), lengths.at_least(1), lengths.at_least(4)), (3, 2.0, 1.0));
     assert_eq!((table.properties().entries, table.range_tombstones().len()), (3, 1));
 }
+
+/// A table's blocks with all that a device would say of them.
+struct Built {
+    stored: Vec<u8>,
+    raw_bytes: usize,
+    entries: Vec<(Vec<u8>, Trailer, Vec<u8>)>,
+    hashes: Vec<u64>,
+    value_classes: [u16; 16],
+}
+
+impl Built {
+    fn block(&self) -> BuiltBlock<'_> {
+        let (first, last) = (&self.entries[0], &self.entries[self.entries.len() - 1]);
+        let sequences = || self.entries.iter().map(|(_, trailer, _)| trailer.sequence());
+        let longest = |of: fn(&(Vec<u8>, Trailer, Vec<u8>)) -> usize| self.entries.iter().map(of).max().unwrap() as u32;
+        BuiltBlock {
+            stored: &self.stored,
+            raw_bytes: self.raw_bytes,
+            first: KeyRef::new(&first.0, first.1),
+            last: KeyRef::new(&last.0, last.1),
+            entries: self.entries.len() as u64,
+            deletions: self.entries.iter().filter(|(_, trailer, _)| trailer.kind() == Some(KeyKind::Delete)).count()
+                as u64,
+            key_bytes: self.entries.iter().map(|(key, ..)| key.len() as u64 + 8).sum(),
+            value_bytes: self.entries.iter().map(|(.., value)| value.len() as u64).sum(),
+            longest_key: longest(|(key, ..)| key.len()),
+            longest_value: longest(|(.., value)| value.len()),
+            smallest_sequence: sequences().min().unwrap(),
+            largest_sequence: sequences().max().unwrap(),
+            hashes: &self.hashes,
+            value_classes: &self.value_classes,
+        }
+    }
+}
+
+fn built_of(bytes: &[u8]) -> Vec<Built> {
+    let table = crate::testing::open(bytes.to_vec()).unwrap();
+    let mut last: Option<Vec<u8>> = None;
+    let of_block = |boundary: situ_storage::Result<crate::BlockBoundary>| {
+        let handle = boundary.unwrap().block;
+        let stored = bytes[handle.offset as usize..][..handle.stored_bytes() as usize].to_vec();
+        let mut lone = crate::LoneBlock::decode(&stored, "block").unwrap();
+        let raw_bytes = lone.raw().len();
+        let (mut entries, mut hashes, mut value_classes) = (Vec::new(), Vec::new(), [0u16; 16]);
+        while lone.valid() {
+            let (key, value) = (lone.key(), lone.value().to_vec());
+            if last.as_deref() != Some(key.user) {
+                hashes.push(crate::hash_key(key.user));
+                last = Some(key.user.to_vec());
+            }
+            value_classes[(usize::BITS - value.len().leading_zeros()) as usize] += 1;
+            entries.push((key.user.to_vec(), key.trailer, value));
+            lone.advance().unwrap();
+        }
+        Built { stored, raw_bytes, entries, hashes, value_classes }
+    };
+    table.block_boundaries().map(of_block).collect()
+}
+
+#[test]
+fn blocks_built_elsewhere_and_entries_give_the_same_table() {
+    let mut random = Random::seeded(5);
+    for compression in [Compression::None, Compression::Lz4] {
+        let options =
+            TableOptions { compression, index_block_bytes: 300, block_bytes: 1000, ..TableOptions::default() };
+        let entries: Vec<_> = (0..3000u32)
+            .map(|i| {
+                let kind = if i % 7 == 0 { KeyKind::Delete } else { KeyKind::Put };
+                let value = if kind == KeyKind::Delete { Vec::new() } else { vec![b'v'; (i % 200) as usize] };
+                (format!("key{:05}", i / 2).into_bytes(), Trailer::new(u64::from(9000 - i), kind), value)
+            })
+            .collect();
+        let all = || entries.iter().map(|(key, trailer, value)| (KeyRef::new(key, *trailer), value.as_slice()));
+        let (expected, summary) = build(&options, all(), &[]);
+        let blocks = built_of(&expected);
+        assert_eq!(blocks.len() as u64, summary.properties.data_blocks);
+        for share in [0, 50, 100] {
+            let file = MemoryFile::default();
+            let mut writer = TableWriter::new(Box::new(file.clone()), &options, 1_700_000_000).unwrap();
+            for block in &blocks {
+                let before = writer.estimated_bytes();
+                if random.below(100) < share {
+                    writer.append_block(&block.block()).unwrap();
+                } else {
+                    block.entries.iter().for_each(|(key, trailer, value)| {
+                        writer.add(KeyRef::new(key, *trailer), value).unwrap();
+                    });
+                }
+                assert!(writer.estimated_bytes() >= before.saturating_sub(1000));
+            }
+            assert_eq!(writer.finish().unwrap(), summary);
+            assert!(file.bytes() == expected, "{share} percent of the blocks were built elsewhere");
+        }
+    }
+}
+
+#[test]
+fn a_report_that_contradicts_itself_is_refused() {
+    let options = TableOptions { block_bytes: 200, ..TableOptions::default() };
+    let keys: Vec<_> = (0..100u32).map(|i| format!("key{i:06}").into_bytes()).collect();
+    let (bytes, _) = build(&options, keys.iter().map(|key| (KeyRef::new(key, put(1)), &key[..])), &[]);
+    let blocks = built_of(&bytes);
+    let [first, second] = [blocks[0].block(), blocks[1].block()];
+    let refused = |block: &BuiltBlock<'_>| {
+        let mut writer = TableWriter::new(Box::new(MemoryFile::default()), &options, 0).unwrap();
+        writer.append_block(&first).unwrap();
+        matches!(writer.append_block(block), Err(situ_storage::Error::Invalid(_)))
+    };
+    assert!(!refused(&second));
+    assert!(refused(&first), "keys that do not ascend");
+    assert!(refused(&BuiltBlock { last: second.first, ..second }), "several entries of one key");
+    assert!(refused(&BuiltBlock { entries: 0, ..second }));
+    assert!(refused(&BuiltBlock { longest_key: 1, ..second }));
+    assert!(refused(&BuiltBlock { raw_bytes: 0, ..second }));
+    assert!(refused(&BuiltBlock { stored: &[], ..second }));
+    assert!(refused(&BuiltBlock { smallest_sequence: 2, ..second }));
+}

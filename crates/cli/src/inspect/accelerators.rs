@@ -1,0 +1,42 @@
+//! The accelerators that this program knows, and the state of each. None of them is opened.
+
+use crate::DONE;
+use crate::failure::Outcome;
+use crate::output::Output;
+use serde::Serialize;
+use situ_accel::{FoundDevice, find_devices};
+
+/// The object that `--json` prints for each accelerator.
+#[derive(Debug, Serialize)]
+struct Accelerator {
+    name: &'static str,
+    usable: bool,
+    chosen_by_auto: bool,
+    ways: Option<u32>,
+    why_not: Option<String>,
+}
+
+pub(super) fn show(out: &mut Output) -> Outcome {
+    let mut is_chosen = false;
+    for FoundDevice { name, is_hardware, device } in find_devices() {
+        let usable = device.is_ok();
+        let chosen_by_auto = usable && is_hardware && !is_chosen;
+        is_chosen |= chosen_by_auto;
+        let (ways, why_not) = match device {
+            Ok(device) => (Some(device.limits().ways), None),
+            Err(why) => (None, Some(why)),
+        };
+        if out.is_json() {
+            out.object(&Accelerator { name, usable, chosen_by_auto, ways, why_not })?;
+            continue;
+        }
+        let state = match (ways, why_not) {
+            (_, Some(why)) => why,
+            (Some(ways), None) if !is_hardware => format!("computes on the processor, for tests; {ways} ways"),
+            (ways, None) => format!("can be used; {} ways", ways.unwrap_or_default()),
+        };
+        let mark = if chosen_by_auto { "  (chosen by --accelerator auto)" } else { "" };
+        out.line(format!("{name:<8} {state}{mark}"))?;
+    }
+    DONE
+}
