@@ -100,7 +100,9 @@ make_groups() {
     done
   fi
   for group in $(groups_of "$1"); do mkdir -p -- "$group"; done
-  group=$(groups_of "$1" | head -n 1)
+  # Not through a pipe into head: the pipe may break under the writer, which is an error here.
+  group=$(groups_of "$1")
+  group=${group%%$'\n'*}
   echo "$2" >"$group/cpuset.cpus"
   [ "$CGROUPS" = v2 ] || cat "$cgroups/cpuset/cpuset.effective_mems" >"$group/cpuset.mems"
   [ "$3" = 0 ] || bound "$1" memory memory.limit_in_bytes memory.max "$3M"

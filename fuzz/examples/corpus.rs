@@ -15,6 +15,9 @@ fn main() -> std::io::Result<()> {
     for (name, _) in situ_engine::fuzzing::TARGETS {
         put(name, situ_engine::fuzzing::corpus(name))?;
     }
+    for (name, _) in situ_accel::fuzzing::TARGETS {
+        put(name, situ_accel::fuzzing::corpus(name))?;
+    }
     for (name, _) in situ_hash::fuzzing::TARGETS {
         put(name, situ_hash::fuzzing::corpus(name))?;
     }

@@ -81,7 +81,7 @@ pub enum DeviceError {
     NoMemory(usize),
     /// A call failed. The device may be lost: the program opens it again before the next task.
     Failed(String),
-    /// What came back is no answer.
+    /// The bytes that came back are no answer.
     Malformed(Malformed),
 }
 
@@ -115,8 +115,8 @@ pub trait Device: Send {
     /// The device's.
     fn stage(&mut self, bytes: usize) -> Result<&mut [u8], DeviceError>;
 
-    /// Runs a task on the blocks that were staged last, and waits for its answer. The wait does not take a processor, and
-    /// ends with an error soon after `cancelled` answers true.
+    /// Runs a task on the blocks that were staged last, and waits for its answer. The wait does not take a processor.
+    /// It ends with an error soon after `cancelled` answers true.
     /// The same blocks may be run again, with a task that differs in what is written:
     /// [`emit_from`](crate::DeviceRules::emit_from) and [`emit_bytes_max`](crate::DeviceRules::emit_bytes_max).
     ///

@@ -18,6 +18,9 @@
 #![cfg_attr(feature = "cuda", deny(unsafe_code))]
 
 pub mod abi;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 
 mod answer;
 #[cfg(feature = "cuda")]

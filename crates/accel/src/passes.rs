@@ -3,14 +3,14 @@
 //! 1. Runs that do not overlap follow each other in one way. The least number of such *chains* is the number of runs
 //!    that overlap at one key: each run goes to a chain that has ended before the run begins.
 //! 2. If there are still too many, some ways are merged first, on the device, and their output is a way of a later
-//!    pass. The bytes that go through the device are the cost. The least cost is that of a Huffman tree with the device's
-//!    ways as its arity: the smallest ways are merged first.
+//!    pass. The bytes that go through the device are the cost. The least cost is that of a Huffman tree whose arity is
+//!    the number of the device's ways: the smallest ways are merged first.
 //!
 //! Two runs of level 0 and a level below are the usual case: 4 + 1 runs on a device of four ways are one pass over the
 //! two smallest runs of level 0, and one over all.
 //!
-//! Rejected: sub-ranges with fewer runs each. Blocks would begin anew at each border, and so would not be those of the
-//! reference merge.
+//! Rejected: sub-ranges with fewer runs each. A block would end at each border, where the reference merge has
+//! none.
 //!
 //! The reference: D. Huffman, "A method for the construction of minimum-redundancy codes", 1952, whose last part has
 //! trees of any arity.
@@ -18,7 +18,7 @@
 use situ_compaction::KeySpan;
 use std::fmt;
 
-/// What the choice of an order looks at in a run.
+/// The facts about a run by which an order is chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunShape {
     /// Stored bytes of its blocks.

@@ -1,8 +1,8 @@
 //! A compaction task on a device: the host's side, from tables to tables.
 //!
 //! 1. [`Prepared`] finds the blocks. [`Passes`] chooses an order of merges if there are more runs than ways.
-//! 2. Each pass: the blocks are read into the device's memory, the device runs the task, all checksums of the answer are
-//!    checked. The output of a pass before the last stays in memory, as a way of a later pass.
+//! 2. Each pass: the blocks are read into the device's memory, the device runs the task, all checksums of the answer
+//!    are checked. The output of a pass before the last stays in memory, as a way of a later pass.
 //! 3. The last pass is asked for the blocks of one file at a time, and a little more: where files end is the host's
 //!    business. [`write_blocks`] writes them. Where a file ends within a block, the device runs the same blocks once
 //!    more and writes from that entry on.

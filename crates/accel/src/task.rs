@@ -324,7 +324,7 @@ fn check_header(header: &TaskHeader, bytes: &[u8]) -> Result<(), Malformed> {
 }
 
 /// Returns the checksum of a task's bytes: of all but the field itself.
-fn checksum_of(bytes: &[u8]) -> u32 {
+pub(crate) fn checksum_of(bytes: &[u8]) -> u32 {
     const AT: usize = TaskHeader::BYTES - 8;
     let (head, rest) = bytes.split_at(AT.min(bytes.len()));
     crc32c::crc32c_append(crc32c::crc32c(head), rest.get(4..).unwrap_or_default())

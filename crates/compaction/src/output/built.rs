@@ -5,7 +5,7 @@
 //! one by one, and are encoded again. So cuts are exactly those of the reference merge.
 
 use super::{GrandparentWalk, OnThisThread, Outputs};
-use crate::error::Result;
+use crate::error::{Result, TaskError};
 use crate::merge::WarmReader;
 use situ_table::{BuiltBlock, LoneBlock, WarmBytes};
 
@@ -32,7 +32,12 @@ impl Outputs<'_, OnThisThread<'_>> {
     /// [`walk`](Outputs::walk). A table may have ended before the block in either case.
     pub(crate) fn block(&mut self, block: &BuiltBlock<'_>) -> Result<bool> {
         let first = block.first;
-        if self.open.as_ref().is_none_or(|open| open.builder.is_new_user_key(first.user)) {
+        let begins_user_key = match &self.open {
+            Some(open) => open.builder.begins_user_key(first)?,
+            None if first.user >= self.cut.as_slice() => true,
+            None => return Err(TaskError::Wrong(format!("{first:?} lies before the table that it would begin"))),
+        };
+        if begins_user_key {
             self.before_user_key(first.user, &NeverWarm)?;
         }
         if let Some(before) = self.open()?.builder.end_block(first)? {
@@ -55,7 +60,7 @@ impl Outputs<'_, OnThisThread<'_>> {
         while entries.valid() {
             let key = entries.key();
             // `block` has asked for the first key already.
-            if taken > 0 && self.open()?.builder.is_new_user_key(key.user) {
+            if taken > 0 && self.open()?.builder.begins_user_key(key)? {
                 self.before_user_key(key.user, &NeverWarm)?;
                 if self.open.is_none() {
                     return Ok(Walked::EndedBefore(taken));

@@ -1,6 +1,5 @@
 //! The first part of writing: entries become raw blocks. The module page of the writer has the whole way.
 
-use super::built::BuiltBlock;
 use crate::block::{BlockBuilder, RawBlock, entry_bytes};
 use crate::filter::FilterBuilder;
 use crate::format::{
@@ -79,7 +78,7 @@ pub struct TableBuilder {
     /// A block whose memory the next one takes.
     pub(super) spare: Option<RawBlock>,
     pub(super) last_user_key: Vec<u8>,
-    last_trailer: Trailer,
+    pub(super) last_trailer: Trailer,
     range_tombstones: Vec<(Vec<u8>, Trailer, Vec<u8>)>,
     range_tombstone_bytes: usize,
     /// All of [`estimated_bytes`](TableBuilder::estimated_bytes) that changes with a block only.
@@ -242,26 +241,6 @@ impl TableBuilder {
             true => Ok(()),
             false => Err(Error::Invalid("a block of a table begins before the one before it has ended".to_owned())),
         }
-    }
-
-    /// Counts the entries of a block that was built elsewhere.
-    pub(super) fn note_built(&mut self, block: &BuiltBlock<'_>) {
-        let properties = &mut self.properties;
-        if properties.entries == 0 {
-            block.first.encode_into(&mut properties.smallest);
-        }
-        properties.entries += block.entries;
-        properties.deletions += block.deletions;
-        properties.raw_key_bytes += block.key_bytes;
-        properties.raw_value_bytes += block.value_bytes;
-        properties.longest_key_bytes = properties.longest_key_bytes.max(Some(block.longest_key));
-        properties.longest_value_bytes = properties.longest_value_bytes.max(Some(block.longest_value));
-        properties.value_lengths.add_classes(block.value_classes);
-        properties.smallest_sequence = properties.smallest_sequence.min(block.smallest_sequence);
-        properties.largest_sequence = properties.largest_sequence.max(block.largest_sequence);
-        self.last_user_key.clear();
-        self.last_user_key.extend_from_slice(block.last.user);
-        self.last_trailer = block.last.trailer;
     }
 
     fn measure_beside_blocks(&mut self) {

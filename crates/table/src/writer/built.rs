@@ -1,7 +1,7 @@
 //! Data blocks that were built and encoded elsewhere: an accelerator's.
 //!
-//! A report of each block replaces the entries: the host neither decodes nor copies what it writes. The block's bytes go
-//! into the file at once. The index needs the key behind the block, so its place waits until that key is known.
+//! A report of each block replaces the entries: the host neither decodes nor copies what it writes. The block's bytes
+//! go into the file at once. The index needs the key behind the block, so its place waits until that key is known.
 
 use super::builder::TableBuilder;
 use crate::block::{BuiltLengths, RawBlock};
@@ -83,9 +83,12 @@ impl std::fmt::Debug for Report<'_> {
 }
 
 impl TableBuilder {
-    /// Returns true if no entry so far has this user key, which follows the last one or is the same.
-    pub fn is_new_user_key(&self, user_key: &[u8]) -> bool {
-        self.entries() == 0 || self.last_user_key != user_key
+    /// Returns true if no entry so far has the user key of `next`, the key that follows.
+    ///
+    /// # Errors
+    /// [`Invalid`](Error::Invalid) if `next` cannot follow the last key.
+    pub fn begins_user_key(&self, next: KeyRef<'_>) -> Result<bool> {
+        Ok(self.follows(next)?.1)
     }
 
     /// Ends the block before `next`, the key that follows. The result is the block that ended, if there is one.
@@ -124,5 +127,25 @@ impl TableBuilder {
         self.built_bytes = block.plain_bytes();
         self.built = Some(waiting);
         Ok(())
+    }
+
+    /// Counts the entries of a block that was built elsewhere.
+    fn note_built(&mut self, block: &BuiltBlock<'_>) {
+        let properties = &mut self.properties;
+        if properties.entries == 0 {
+            block.first.encode_into(&mut properties.smallest);
+        }
+        properties.entries += block.entries;
+        properties.deletions += block.deletions;
+        properties.raw_key_bytes += block.key_bytes;
+        properties.raw_value_bytes += block.value_bytes;
+        properties.longest_key_bytes = properties.longest_key_bytes.max(Some(block.longest_key));
+        properties.longest_value_bytes = properties.longest_value_bytes.max(Some(block.longest_value));
+        properties.value_lengths.add_classes(block.value_classes);
+        properties.smallest_sequence = properties.smallest_sequence.min(block.smallest_sequence);
+        properties.largest_sequence = properties.largest_sequence.max(block.largest_sequence);
+        self.last_user_key.clear();
+        self.last_user_key.extend_from_slice(block.last.user);
+        self.last_trailer = block.last.trailer;
     }
 }
