@@ -51,4 +51,4 @@ pub use run::run_on_device;
 pub use steps::emulated_steps;
 pub use steps::{Step, kernel_source, steps};
 pub use task::{DeviceRules, DeviceTask, Malformed};
-pub use unit::DeviceUnit;
+pub use unit::{DeviceLanes, DeviceUnit};

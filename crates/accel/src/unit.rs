@@ -12,8 +12,8 @@ use crate::device::{Device, DeviceLimits, OpenDevice};
 use crate::prepare::NotPrepared;
 use crate::run::run_on_device;
 use situ_base::{Env, lock};
-use situ_compaction::{Result, Task, TaskError, TaskOutput};
-use situ_offload::{Assignment, Finished, Load, Offer, Ran, Refused, TaskThreads, Unit};
+use situ_compaction::{Result, RunReport, Task, TaskError, TaskHost, TaskOutput};
+use situ_offload::{Assignment, Finished, Load, Offer, Ran, Refused, TaskRunner, TaskThreads, Unit};
 use std::sync::{Arc, Mutex};
 
 /// Runs tasks on a device. See the [module](self).
@@ -27,37 +27,59 @@ impl DeviceUnit {
     /// Makes a unit with at most `lanes` tasks at a time (at least one). The device is opened by the first task.
     pub fn new(env: Env, device: Arc<dyn OpenDevice>, lanes: usize) -> DeviceUnit {
         let (name, limits) = (device.name().to_owned(), device.limits());
-        let lanes_of = Lanes { device, free: Mutex::default() };
-        let its_env = env.clone();
-        let run = move |assignment: &Assignment| lanes_of.run(assignment, &its_env);
+        let lanes_of = DeviceLanes::new(env.clone(), device);
+        let run = move |assignment: &Assignment| {
+            let (result, report) = lanes_of.run(&assignment.task, &*assignment.host);
+            (result, Ran::from(report))
+        };
         DeviceUnit { name, limits, threads: TaskThreads::new(env, lanes, Box::new(run)) }
     }
 }
 
-/// The lanes of a device that are not in use.
-struct Lanes {
+/// A device with the lanes of it that are open, for any number of threads that run tasks.
+pub struct DeviceLanes {
+    env: Env,
     device: Arc<dyn OpenDevice>,
     free: Mutex<Vec<Box<dyn Device>>>,
 }
 
-impl Lanes {
-    fn run(&self, assignment: &Assignment, env: &Env) -> (Result<TaskOutput>, Ran) {
-        let Assignment { task, host, .. } = assignment;
+impl DeviceLanes {
+    /// Makes it without an open lane.
+    pub fn new(env: Env, device: Arc<dyn OpenDevice>) -> DeviceLanes {
+        DeviceLanes { env, device, free: Mutex::default() }
+    }
+}
+
+impl TaskRunner for DeviceLanes {
+    fn admit(&self, task: &Task, host: &dyn TaskHost) -> std::result::Result<(), String> {
+        admit_host(host)?;
+        self.device.limits().admit(task).map_err(|error| error.to_string())
+    }
+
+    fn run(&self, task: &Task, host: &dyn TaskHost) -> (Result<TaskOutput>, RunReport) {
         let free = lock(&self.free).pop();
+        let (name, ways) = (self.device.name(), self.device.limits().ways);
         let mut lane = match free.map_or_else(|| self.device.open(), Ok) {
             Ok(lane) => lane,
             Err(error) => {
-                let fault = TaskError::Unit { unit: self.device.name().to_owned(), reason: error.to_string() };
-                return (Err(fault), Ran::default());
+                let fault = TaskError::Unit { unit: name.to_owned(), reason: error.to_string() };
+                return (Err(fault), RunReport::default());
             }
         };
-        let (name, ways) = (self.device.name(), self.device.limits().ways);
-        let (result, report) = run_on_device(&mut *lane, name, ways, task, &**host, &env.clock);
+        let (result, report) = run_on_device(&mut *lane, name, ways, task, host, &self.env.clock);
         // A task that was given up may still be on the device.
         if !matches!(result, Err(TaskError::Unit { .. } | TaskError::Panicked(_) | TaskError::Cancelled)) {
             lock(&self.free).push(lane);
         }
-        (result, Ran::from(report))
+        (result, report)
+    }
+}
+
+/// A device does not say what is dropped of a value log.
+fn admit_host(host: &dyn TaskHost) -> std::result::Result<(), String> {
+    match host.value_handles() {
+        Some(_) => Err("the store has a value log".to_owned()),
+        None => Ok(()),
     }
 }
 
@@ -80,10 +102,8 @@ impl Unit for DeviceUnit {
     }
 
     fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
-        match assignment.host.value_handles() {
-            Some(_) => Err(Refused::Unsuited("the store has a value log".to_owned())),
-            None => self.threads.submit(assignment),
-        }
+        admit_host(&*assignment.host).map_err(Refused::Unsuited)?;
+        self.threads.submit(assignment)
     }
 
     fn poll(&self, finished: &mut Vec<Finished>) {

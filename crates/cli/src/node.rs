@@ -13,6 +13,8 @@ use crate::output::Output;
 use crate::store::{node_options, read_key};
 use crate::text;
 use serde::Serialize;
+use situ::offload::TaskRunner;
+use situ_accel::DeviceLanes;
 use situ_base::Env;
 use situ_device as device;
 use situ_node::{Daemon, DaemonOptions, Executor, ExecutorOptions, Place, Secret, ServerTls, Storage, TaskService};
@@ -72,6 +74,8 @@ fn executor_options(env: &Env, options: &NodeCommand) -> situ_storage::Result<Ex
         filters: vec![item_filter()],
         ..ExecutorOptions::new(env)
     };
+    let device = options.accelerator.device().map_err(|error| situ_storage::Error::Invalid(error.to_string()))?;
+    made.accelerator = device.map(|device| Arc::new(DeviceLanes::new(env.clone(), device)) as Arc<dyn TaskRunner>);
     if let Some(tasks) = options.tasks {
         (made.threads, made.waiting_max) = (tasks as usize, tasks as usize);
     }

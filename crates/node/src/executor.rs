@@ -49,7 +49,8 @@ use situ_compaction::{
     CompactionFilter, Encoder, InputTable, RunReport, TablePlace, Task, TaskError, TaskHost, TaskOutput, run_with,
 };
 use situ_offload::{
-    Decider, DecisionReport, MachineSampler, ModeRule, Ran, Sampler, Surroundings, decode_task, encode_output,
+    Decider, DecisionReport, MachineSampler, ModeRule, Ran, Sampler, Surroundings, TaskRunner, decode_task,
+    encode_output,
 };
 use situ_storage::{Error, Result};
 use situ_table::{BlockCache, Table};
@@ -78,6 +79,8 @@ pub struct ExecutorOptions {
     pub node_options: NodeOptions,
     /// Directories that hosts may name as shared, and what lies in them. None.
     pub shared: Vec<PathBuf>,
+    /// Runs the tasks that it admits in place of the processor. None.
+    pub accelerator: Option<Arc<dyn TaskRunner>>,
 }
 
 impl ExecutorOptions {
@@ -93,6 +96,7 @@ impl ExecutorOptions {
             nodes: Vec::new(),
             node_options: NodeOptions { env: env.clone(), ..NodeOptions::default() },
             shared: Vec::new(),
+            accelerator: None,
         }
     }
 
@@ -453,6 +457,10 @@ impl Shared {
     ) -> (Result<TaskOutput, TaskError>, Ran) {
         let mut decision = None;
         let run = || {
+            let accelerator = self.options.accelerator.as_ref();
+            if let Some(accelerator) = accelerator.filter(|runner| runner.admit(task, &**host).is_ok()) {
+                return accelerator.run(task, &**host);
+            }
             let mode = match rule {
                 ModeRule::Fixed(mode) => *mode,
                 ModeRule::Decided(rules) => {

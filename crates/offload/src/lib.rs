@@ -45,5 +45,5 @@ pub use record::{ClassReport, OutOfService, TaskOutcome, TaskRecord, UnitReport}
 pub use scheduler::{Patience, Scheduler, UnitEvent};
 pub use split::Arm;
 pub use threads::{RunTask, TaskThreads};
-pub use unit::{Assignment, Finished, KnownFilters, Limits, Load, Offer, Refused, Unit};
+pub use unit::{Assignment, Finished, KnownFilters, Limits, Load, Offer, Refused, TaskRunner, Unit};
 pub use wire::{Surroundings, decode_output, decode_task, encode_output, encode_task};

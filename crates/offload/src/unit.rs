@@ -26,7 +26,7 @@ use crate::decide::DecisionReport;
 use crate::mode::{ModeRule, Resources};
 use crate::ran::Ran;
 use situ_base::Event;
-use situ_compaction::{Encoder, Pipelines, Result, Task, TaskHost, TaskOutput};
+use situ_compaction::{Encoder, Pipelines, Result, RunReport, Task, TaskHost, TaskOutput};
 use situ_table::Compression;
 use std::fmt;
 use std::sync::Arc;
@@ -219,6 +219,21 @@ pub struct Finished {
     pub elapsed: Duration,
     /// The mode and the stages of the run.
     pub ran: Ran,
+}
+
+/// Something that runs tasks on the thread that asks: an accelerator of a node.
+pub trait TaskRunner: Send + Sync {
+    /// Checks that it can run a task. Opens tables, and reads no data.
+    ///
+    /// # Errors
+    /// The reason why not, for the log. The processor can.
+    fn admit(&self, task: &Task, host: &dyn TaskHost) -> Result<(), String>;
+
+    /// Runs a task that it has admitted, and says how.
+    ///
+    /// # Errors
+    /// Within the answer.
+    fn run(&self, task: &Task, host: &dyn TaskHost) -> (Result<TaskOutput>, RunReport);
 }
 
 /// Something that runs tasks. No call waits for a task or for another machine, but for [`close`](Unit::close), and none

@@ -3,6 +3,7 @@
 use super::engine::refuse_for_hash;
 use crate::failure::Failure;
 use clap::Args;
+use situ_settings::AcceleratorName;
 use std::path::PathBuf;
 
 /// How a store on a node is reached.
@@ -75,6 +76,10 @@ pub(crate) struct NodeCommand {
     /// Compactions that run at a time [default: one for each processor]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) tasks: Option<u32>,
+    /// Accelerator that runs compactions in place of the processor: the name of one that `situ inspect --units` lists,
+    /// off, or auto for the first one that is there. What it cannot do, the processor does
+    #[arg(long, value_name = "NAME", default_value = "auto", value_parser = str::parse::<AcceleratorName>)]
+    pub(crate) accelerator: AcceleratorName,
     /// Directory that other machines share with this one. Compactions may read and write there. May be given several
     /// times
     #[arg(long, value_name = "DIR")]

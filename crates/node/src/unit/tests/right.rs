@@ -1,10 +1,13 @@
 //! What comes back is right, wherever the tables lie; and what is not right does no harm.
 
 use super::*;
+use situ_accel::{DeviceLanes, OpenModel};
 use situ_compaction::{
-    CompactionFilter, Decision, FilterContext, FrozenFilter, Measure, ReadTail, RunMode, encode_measures, run,
+    CompactionFilter, Decision, FilterContext, FrozenFilter, Measure, ReadTail, RunMode, RunReport, encode_measures,
+    run,
 };
-use situ_offload::{DecisionRules, ModeRule};
+use situ_offload::{DecisionRules, ModeRule, TaskRunner};
+use std::sync::atomic::AtomicU64;
 
 /// The bytes that the processor gives for the task.
 fn expected(store: &Arc<Store>, task: &Task) -> Vec<Vec<u8>> {
@@ -72,6 +75,36 @@ fn a_task_on_files_that_the_host_serves_gives_the_processors_bytes() {
     let traffic = &host.link.traffic;
     assert!(traffic.sent(Class::Read) > 4 << 20, "the host sends inputs");
     assert!(traffic.received(Class::Write) > 3 << 20, "and gets outputs");
+}
+
+/// Counts the tasks that an accelerator runs.
+struct Counted {
+    lanes: DeviceLanes,
+    tasks: AtomicU64,
+}
+
+impl TaskRunner for Counted {
+    fn admit(&self, task: &Task, host: &dyn TaskHost) -> Result<(), String> {
+        self.lanes.admit(task, host)
+    }
+
+    fn run(&self, task: &Task, host: &dyn TaskHost) -> (Result<TaskOutput, TaskError>, RunReport) {
+        self.tasks.fetch_add(1, Ordering::SeqCst);
+        self.lanes.run(task, host)
+    }
+}
+
+#[test]
+fn a_node_with_an_accelerator_gives_the_processors_bytes() {
+    let at = tempfile::tempdir().unwrap();
+    let store = Store::new(at.path());
+    let lanes = DeviceLanes::new(Env::system(), Arc::new(OpenModel::default()));
+    let counted = Arc::new(Counted { lanes, tasks: AtomicU64::new(0) });
+    let accelerator = Some(Arc::clone(&counted) as Arc<dyn TaskRunner>);
+    let node = Node::with(ExecutorOptions { accelerator, ..Node::new(None).options.clone() }, None);
+    let host = Host::new(&store, VolumePlace::Host, Link::new(1, 0), Patience::default());
+    gives_the_same_bytes(VolumePlace::Host, &node, host, &store);
+    assert_eq!(counted.tasks.load(Ordering::SeqCst), 1);
 }
 
 /// A directory that the node was not started with: no host makes a node read the machine's files.
