@@ -240,9 +240,9 @@ pub mod offload {
         Arm, Assignment, Calibrated, ClassReport, Cost, CpuUnit, Decider, DecisionRecord, DecisionReport,
         DecisionRules, Finished, Held, KnownFilters, LargeValues, Limits, Load, MEASURE_AGE_MAX, MachineSampler,
         ModeRule, Offer, Offload, OutOfService, Patience, Policy, READ_AGE_MAX, Ran, ReadInputs, Refused, Resources,
-        Sampler, Scheduler, SharePoint, Side, Split, Surroundings, TaskClass, TaskOutcome, TaskRecord, TaskRunner,
-        Term, Unit, UnitEvent, UnitReport, ValuePoint, ValueSize, calibrate, decode_output, decode_task, encode_output,
-        encode_task, growth_ratio, rules_of,
+        RunTask, Sampler, Scheduler, SharePoint, Side, Split, Surroundings, TaskClass, TaskOutcome, TaskRecord,
+        TaskRunner, TaskThreads, Term, Unit, UnitEvent, UnitReport, ValuePoint, ValueSize, calibrate, decode_output,
+        decode_task, encode_output, encode_task, growth_ratio, rules_of,
     };
 }
 

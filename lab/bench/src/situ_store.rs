@@ -30,7 +30,10 @@ use crate::store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
 };
 use crate::work::{StageWork, StagesWork, UnitSample, UnitWork, Work};
+use model_unit::ModelUnit;
 use situ_settings::{CompactionSettings, parse_bytes, parse_bytes_within};
+
+mod model_unit;
 
 /// Compression of data blocks, on all levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -160,6 +163,15 @@ pub struct SituSettings {
     #[arg(long, hide = true)]
     pub serial_log: bool,
 
+    /// Adds a unit that stands for another machine: it merges this number of entries a second, and computes on a core
+    /// of this one. A model, for experiments.
+    #[arg(long, hide = true, value_name = "ENTRIES_PER_S", value_parser = clap::value_parser!(u64).range(1..))]
+    pub model_unit: Option<u64>,
+
+    /// The core on which that unit computes.
+    #[arg(long, hide = true, value_name = "NUMBER", requires = "model_unit")]
+    pub model_unit_core: Option<usize>,
+
     /// Takes away placement: tables of levels below this one go to the fast disk, and nothing is moved or copied for
     /// the load. To measure what it is worth.
     #[arg(long, hide = true)]
@@ -201,7 +213,10 @@ impl SituSettings {
     /// # Errors
     /// As [`CompactionSettings::policy`].
     pub fn offload(&self) -> crate::error::Result<Offload> {
-        Ok(self.compaction.offload()?)
+        let offload = self.compaction.offload()?;
+        let Some(entries_per_s) = self.model_unit else { return Ok(offload) };
+        let core = self.model_unit_core;
+        Ok(offload.unit_of_each_store(move |env| Arc::new(ModelUnit::new(env, entries_per_s, core))))
     }
 
     /// Returns the store's options with these settings, and its defaults for all else.
