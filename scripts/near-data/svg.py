@@ -84,8 +84,8 @@ def bar_of(x, width, value, top, colour, words):
             f'<line x1="{mark:.1f}" x2="{mark:.1f}" y1="{least:.1f}" y2="{most:.1f}" stroke="black"/></g>')
 
 
-def lines(title, unit, curves, shaded=()):
-    """`curves[name]` is a list of (x, y), x in percent; `shaded` are (from, to) in percent."""
+def lines(title, unit, curves, shaded=(), of="of the requests"):
+    """`curves[name]` is a list of (x, y), x in percent of what `of` says; `shaded` are (from, to) in percent."""
     curves = {name: points for name, points in curves.items() if points}
     if not curves:
         return None
@@ -101,5 +101,5 @@ def lines(title, unit, curves, shaded=()):
         parts.append(f'<polyline points="{path}" fill="none" stroke="{COLOURS[index % len(COLOURS)]}" stroke-width="1.8"/>')
     for percent in range(0, 101, 20):
         parts.append(text(x_of(percent), HEIGHT - BOTTOM + 18, f"{percent}%"))
-    parts.append(text(x_of(50), HEIGHT - BOTTOM + 38, "of the requests"))
+    parts.append(text(x_of(50), HEIGHT - BOTTOM + 38, of))
     return "\n".join([*parts, "</svg>", ""])
