@@ -224,7 +224,7 @@ VALUE ?= 240
 DIRECTORY ?= target/compare-builds/data
 # X-Engine's experiments. The accelerator is a model: a core of this machine.
 paper-x-engine: build
-	python3 scripts/paper-x-engine.py --situ "$(SITU)" --keys "$(KEYS)"
+	python3 scripts/paper-x-engine.py --keys "$(KEYS)"
 
 compare-builds: cargo
 	@[ -n "$(OLD)" ] || { echo 'which build to compare with? make compare-builds OLD=<commit>'; exit 2; }
