@@ -17,8 +17,11 @@ const RUN_BYTES_MAX: u64 = 1 << 20;
 /// The offset of a task's checksum.
 const CHECKSUM_AT: usize = 176;
 
+/// A target: what a fuzzer calls with any bytes.
+type Target = fn(&[u8]);
+
 /// The names of the targets, with their functions.
-pub const TARGETS: [(&str, fn(&[u8])); 2] = [("device_task", device_task), ("device_answer", device_answer)];
+pub const TARGETS: [(&str, Target); 2] = [("device_task", device_task), ("device_answer", device_answer)];
 
 /// A task and the blocks behind it: as a device decodes and runs them. The first byte says whether the task's checksum
 /// is made right first.

@@ -202,7 +202,7 @@ impl Built {
     fn block(&self) -> BuiltBlock<'_> {
         let (first, last) = (&self.entries[0], &self.entries[self.entries.len() - 1]);
         let sequences = || self.entries.iter().map(|(_, trailer, _)| trailer.sequence());
-        let longest = |of: fn(&(Vec<u8>, Trailer, Vec<u8>)) -> usize| self.entries.iter().map(of).max().unwrap() as u32;
+        let longest = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap() as u32;
         BuiltBlock {
             stored: &self.stored,
             raw_bytes: self.raw_bytes,
@@ -213,8 +213,8 @@ impl Built {
                 as u64,
             key_bytes: self.entries.iter().map(|(key, ..)| key.len() as u64 + 8).sum(),
             value_bytes: self.entries.iter().map(|(.., value)| value.len() as u64).sum(),
-            longest_key: longest(|(key, ..)| key.len()),
-            longest_value: longest(|(.., value)| value.len()),
+            longest_key: longest(&mut self.entries.iter().map(|(key, ..)| key.len())),
+            longest_value: longest(&mut self.entries.iter().map(|(.., value)| value.len())),
             smallest_sequence: sequences().min().unwrap(),
             largest_sequence: sequences().max().unwrap(),
             hashes: &self.hashes,
