@@ -38,15 +38,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 mod built;
+mod control;
 mod kept;
 mod lane;
+mod merging;
 mod pipeline;
 mod read;
+mod shared;
 mod sub_ranges;
 mod write;
 
 pub use built::{BlockSource, write_blocks};
-pub(crate) use pipeline::Sizes;
+pub(crate) use control::Sizes;
 use pipeline::run_pipelined;
 
 /// Inputs are read in pieces of this size: two or three of a disk's largest transfers, and little compared with the

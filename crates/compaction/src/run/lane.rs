@@ -5,18 +5,30 @@
 //! before the range, is corruption. Otherwise entries of a block that the index describes wrongly could be lost between
 //! two sub-ranges.
 
-use super::pipeline::Shared;
-use super::read::Part;
+use super::control::Control;
+use super::read::{Part, ReadAhead};
+use super::write::WriteQueue;
 use crate::error::TaskError;
 use crate::merge::Source;
 use crate::span::KeyRange;
-use crate::task::TableInput;
+use crate::task::{Run, TableInput};
 use situ_storage::{Error, Excerpt, Result};
 use situ_table::{KeyRef, Piece, PieceCursor, Trailer, WarmBytes};
 
+/// The pieces of all runs and sub-ranges.
+#[derive(Clone, Copy)]
+pub(super) struct Lanes<'a> {
+    pub(super) control: &'a Control,
+    /// Merge threads that wait encode its chunks.
+    pub(super) queue: &'a WriteQueue,
+    pub(super) pieces: &'a ReadAhead,
+    pub(super) inputs: &'a [Run],
+    pub(super) sub_ranges: &'a [KeyRange],
+}
+
 /// See the module.
 pub(super) struct LaneSource<'a> {
-    shared: &'a Shared,
+    lanes: Lanes<'a>,
     sub_range: usize,
     run: usize,
     cursor: Option<PieceCursor>,
@@ -30,15 +42,15 @@ pub(super) struct LaneSource<'a> {
 
 impl<'a> LaneSource<'a> {
     /// Stands on the first entry of the lane, for which it waits.
-    pub(super) fn new(shared: &'a Shared, sub_range: usize, run: usize) -> Result<LaneSource<'a>> {
+    pub(super) fn new(lanes: Lanes<'a>, sub_range: usize, run: usize) -> Result<LaneSource<'a>> {
         let mut source =
-            LaneSource { shared, sub_range, run, cursor: None, is_valid: false, upper: None, is_last: true };
+            LaneSource { lanes, sub_range, run, cursor: None, is_valid: false, upper: None, is_last: true };
         source.next_piece()?;
         Ok(source)
     }
 
     fn range(&self) -> &'a KeyRange {
-        &self.shared.sub_ranges[self.sub_range]
+        &self.lanes.sub_ranges[self.sub_range]
     }
 
     /// To the first entry of the next piece that has one in range.
@@ -64,7 +76,7 @@ impl<'a> LaneSource<'a> {
 
     fn take(&mut self) -> Result<Option<(Piece, Part)>> {
         self.count();
-        let taken = self.shared.pieces.take(self.shared, self.sub_range, self.run);
+        let taken = self.lanes.pieces.take(self.lanes.control, self.lanes.queue, [self.sub_range, self.run]);
         taken.map_err(|error| match error {
             TaskError::Storage(error) => error,
             // The run has ended, and knows why.
@@ -74,12 +86,12 @@ impl<'a> LaneSource<'a> {
 
     fn count(&mut self) {
         if let Some(cursor) = &mut self.cursor {
-            self.shared.meters.merge.add_bytes(cursor.take_plain_bytes());
+            self.lanes.control.meters.merge.add_bytes(cursor.take_plain_bytes());
         }
     }
 
     fn enter(&mut self, piece: Piece, part: Part) -> Result<()> {
-        let input = &self.shared.task.inputs[self.run][part.input];
+        let input = &self.lanes.inputs[self.run][part.input];
         let range = self.range();
         let lower = range.lower.as_deref().filter(|lower| *lower > input.span.begin.as_slice());
         self.upper = range.upper.as_deref().filter(|upper| *upper < input.span.end.as_slice());
@@ -88,7 +100,7 @@ impl<'a> LaneSource<'a> {
         let cursor = match &mut self.cursor {
             Some(cursor) => {
                 let memory = cursor.replace(piece);
-                self.shared.pieces.give_back(memory);
+                self.lanes.pieces.give_back(memory);
                 cursor
             }
             none => none.insert(PieceCursor::new(piece)),
@@ -169,7 +181,7 @@ impl Drop for LaneSource<'_> {
     fn drop(&mut self) {
         self.count();
         if let Some(cursor) = self.cursor.take() {
-            self.shared.pieces.give_back(cursor.into_bytes());
+            self.lanes.pieces.give_back(cursor.into_bytes());
         }
     }
 }

@@ -18,7 +18,8 @@
 //! **Threads**: one reader; a merge thread for each lane. The lock is held for moving values only. **Failure**: an
 //! error of a read, or damage in an index, ends the run.
 
-use super::pipeline::{Shared, Sizes, Wait};
+use super::control::{Control, Sizes, Wait};
+use super::write::WriteQueue;
 use crate::error::Result;
 use crate::meters::add;
 use crate::span::KeyRange;
@@ -106,9 +107,14 @@ impl ReadAhead {
     }
 
     /// The next piece of a run in a sub-range; `None` behind the last one.
-    pub(super) fn take(&self, shared: &Shared, sub_range: usize, run: usize) -> Result<Option<(Piece, Part)>> {
-        let taken = shared.wait_in_merge(Wait::Starved, || self.try_take(sub_range * self.runs + run))?;
-        shared.to_reader.notify();
+    pub(super) fn take(
+        &self,
+        control: &Control,
+        queue: &WriteQueue,
+        [sub_range, run]: [usize; 2],
+    ) -> Result<Option<(Piece, Part)>> {
+        let taken = queue.wait_in_merge(control, Wait::Starved, || self.try_take(sub_range * self.runs + run))?;
+        control.to_reader.notify();
         Ok(taken)
     }
 
@@ -189,11 +195,21 @@ struct Slot {
     number: u64,
 }
 
+/// The work of the reader.
+pub(super) struct ToRead<'a> {
+    pub(super) control: &'a Control,
+    pub(super) pieces: &'a ReadAhead,
+    pub(super) inputs: &'a [Run],
+    pub(super) sub_ranges: &'a [KeyRange],
+    /// Returns the number of sub-ranges that have been built.
+    pub(super) built: &'a dyn Fn() -> usize,
+}
+
 /// Does the work of the reader.
-pub(super) fn read_ahead(shared: &Shared) -> Result<()> {
-    let meters = &shared.meters;
+pub(super) fn read_ahead(work: &ToRead<'_>) -> Result<()> {
+    let meters = &work.control.meters;
     let began = meters.now();
-    let result = Reading::new(shared).read_all();
+    let result = Reading::new(work).read_all();
     let blocked = meters.read.waited();
     meters.read.add_thread(meters.now().saturating_sub(began), blocked);
     result
@@ -201,7 +217,7 @@ pub(super) fn read_ahead(shared: &Shared) -> Result<()> {
 
 /// The reader's state.
 struct Reading<'a> {
-    shared: &'a Shared,
+    work: &'a ToRead<'a>,
     queue: ReadQueue,
     /// Lanes that need more, by key within a sub-range and by sub-range.
     lanes: Vec<LaneReader<'a>>,
@@ -212,51 +228,51 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(shared: &'a Shared) -> Reading<'a> {
-        let queue = ReadQueue::new(Arc::clone(&shared.to_reader), READS_IN_FLIGHT);
-        Reading { shared, queue, lanes: Vec::new(), sub_range: 0, in_flight: BTreeMap::new(), next_tag: 0 }
+    fn new(work: &'a ToRead<'a>) -> Reading<'a> {
+        let queue = ReadQueue::new(Arc::clone(&work.control.to_reader), READS_IN_FLIGHT);
+        Reading { work, queue, lanes: Vec::new(), sub_range: 0, in_flight: BTreeMap::new(), next_tag: 0 }
     }
 
     fn read_all(&mut self) -> Result<()> {
-        let shared = self.shared;
+        let ToRead { control, sub_ranges, .. } = *self.work;
         let mut finished = Vec::new();
         loop {
-            let seen = shared.to_reader.generation();
-            shared.check()?;
+            let seen = control.to_reader.generation();
+            control.check()?;
             self.begin_sub_ranges()?;
             let collected = self.collect(&mut finished)?;
             if self.submit_one()? || collected {
                 continue;
             }
-            let ranges_left = self.sub_range < shared.sub_ranges.len();
+            let ranges_left = self.sub_range < sub_ranges.len();
             if !ranges_left && self.lanes.is_empty() && self.in_flight.is_empty() {
                 return Ok(());
             }
-            let began = shared.meters.now();
-            shared.to_reader.wait(seen, None);
+            let began = control.meters.now();
+            control.to_reader.wait(seen, None);
             if self.in_flight.is_empty() {
-                add(&shared.meters.read.blocked, shared.meters.now().saturating_sub(began));
+                add(&control.meters.read.blocked, control.meters.now().saturating_sub(began));
             }
         }
     }
 
     /// Opens the lanes of sub-ranges that have come into the window.
     fn begin_sub_ranges(&mut self) -> Result<()> {
-        let shared = self.shared;
-        let end = (shared.kept.built() + shared.pieces.window).min(shared.sub_ranges.len());
+        let ToRead { control, pieces, inputs, sub_ranges, built } = *self.work;
+        let end = (built() + pieces.window).min(sub_ranges.len());
         while self.sub_range < end {
-            let range = &shared.sub_ranges[self.sub_range];
-            for (run, tables) in shared.task.inputs.iter().enumerate() {
-                let lane = self.sub_range * shared.pieces.runs + run;
+            let range = &sub_ranges[self.sub_range];
+            for (run, tables) in inputs.iter().enumerate() {
+                let lane = self.sub_range * pieces.runs + run;
                 let mut reader = LaneReader::new(lane, tables, range);
-                if reader.plan(shared.pieces.piece_bytes)? {
+                if reader.plan(pieces.piece_bytes)? {
                     self.lanes.push(reader);
                 } else {
-                    shared.pieces.end(lane);
+                    pieces.end(lane);
                 }
             }
             self.sub_range += 1;
-            shared.to_merge.notify();
+            control.to_merge.notify();
         }
         Ok(())
     }
@@ -269,11 +285,11 @@ impl<'a> Reading<'a> {
         for FinishedRead { tag, buffer, result, .. } in finished.drain(..) {
             result?;
             let (slot, mut piece, part) = self.in_flight.remove(&tag).expect("each read finishes once");
-            self.shared.meters.read.add_bytes(buffer.len() as u64);
+            self.work.control.meters.read.add_bytes(buffer.len() as u64);
             piece.fill(buffer);
-            self.shared.pieces.land(slot, piece, part);
+            self.work.pieces.land(slot, piece, part);
         }
-        self.shared.to_merge.notify();
+        self.work.control.to_merge.notify();
         Ok(true)
     }
 
@@ -284,7 +300,7 @@ impl<'a> Reading<'a> {
         }
         let Some(at) = self.most_urgent() else { return Ok(false) };
         let reader = &mut self.lanes[at];
-        let pieces = &self.shared.pieces;
+        let pieces = &self.work.pieces;
         let (piece, part) = reader.next.take().expect("a lane that is listed has a piece to read");
         let Some((slot, buffer)) = pieces.begin(reader.lane, piece.stored_bytes())? else {
             reader.next = Some((piece, part));
@@ -305,7 +321,7 @@ impl<'a> Reading<'a> {
 
     /// The lane whose next piece is needed first; lanes that have nothing come before all others.
     fn most_urgent(&self) -> Option<usize> {
-        let pieces = &self.shared.pieces;
+        let pieces = &self.work.pieces;
         let urgency = |reader: &LaneReader<'a>| (!pieces.is_empty(reader.lane), reader.lane / pieces.runs);
         let of = |at: &usize| (urgency(&self.lanes[*at]), self.lanes[*at].needed_at.as_slice());
         (0..self.lanes.len()).min_by(|a, b| of(a).cmp(&of(b)))

@@ -14,11 +14,11 @@
 //! **Threads**: one builder, [`WRITERS`] writers, any number that encode. The lock is held for moving values only.
 //! **Failure**: an error ends the run; a file that was begun is the caller's to remove.
 
-use super::pipeline::{Shared, Wait};
+use super::control::{Control, Wait};
 use crate::error::Result;
 use crate::meters::add;
 use crate::output::{BlockOutput, begin_table};
-use crate::task::TablePlace;
+use crate::task::{MergeRules, TablePlace};
 use situ_base::lock;
 use situ_table::{BlockEncoder, Compression, EncodedBlock, RawBlock, TableAppender, TableEnd, TableSummary};
 use std::collections::{BTreeMap, VecDeque};
@@ -26,7 +26,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 #[cfg(doc)]
-use super::pipeline::Sizes;
+use super::control::Sizes;
 
 /// One writes, the others finish what they have written.
 pub(super) const WRITERS: usize = 3;
@@ -104,12 +104,12 @@ impl WriteQueue {
     }
 
     /// Gives out a chunk when there is space. The result is memory of written blocks.
-    fn push(&self, shared: &Shared, chunk: Chunk, spares: &mut Vec<RawBlock>) -> Result<()> {
+    fn push(&self, control: &Control, chunk: Chunk, spares: &mut Vec<RawBlock>) -> Result<()> {
         let (bytes, is_encoded) = (chunk.bytes, chunk.progress == Progress::Encoded);
         let mut chunk = Some(chunk);
-        shared.wait_in_merge(Wait::Blocked, || {
+        self.wait_in_merge(control, Wait::Blocked, || {
             let mut state = lock(&self.state);
-            if state.bytes > 0 && state.bytes + bytes > shared.sizes.write_bytes {
+            if state.bytes > 0 && state.bytes + bytes > control.sizes.write_bytes {
                 return None;
             }
             state.bytes += bytes;
@@ -123,15 +123,20 @@ impl WriteQueue {
             Some(())
         })?;
         if is_encoded {
-            shared.to_writer.notify()
+            control.to_writer.notify()
         } else {
-            shared.to_merge.notify()
+            control.to_merge.notify()
         }
         Ok(())
     }
 
+    /// Waits in a merge thread until `ready` has something. Meanwhile, the thread encodes what is to be encoded.
+    pub(super) fn wait_in_merge<T>(&self, control: &Control, why: Wait, ready: impl FnMut() -> Option<T>) -> Result<T> {
+        control.wait_in_merge(why, || self.encode_one(control), ready)
+    }
+
     /// Encodes the first chunk that no thread has begun to encode; false if there is none.
-    pub(super) fn encode_one(&self, shared: &Shared) -> Result<bool> {
+    fn encode_one(&self, control: &Control) -> Result<bool> {
         let Some((number, mut steps)) = self.take_raw() else { return Ok(false) };
         let encoder = lock(&self.encoders).pop();
         let mut encoder = encoder.map_or_else(|| BlockEncoder::new(self.compression), Ok)?;
@@ -146,9 +151,9 @@ impl WriteQueue {
         lock(&self.encoders).push(encoder);
         let is_first = self.put_encoded(number, steps, lengths);
         if is_first {
-            shared.to_writer.notify();
+            control.to_writer.notify();
         }
-        shared.to_merge.notify();
+        control.to_merge.notify();
         Ok(true)
     }
 
@@ -174,8 +179,8 @@ impl WriteQueue {
     }
 
     /// The lengths of the blocks of the next chunk, for which it waits.
-    fn take_lengths(&self, shared: &Shared) -> Result<Vec<u64>> {
-        shared.wait_in_merge(Wait::Blocked, || {
+    fn take_lengths(&self, control: &Control) -> Result<Vec<u64>> {
+        self.wait_in_merge(control, Wait::Blocked, || {
             let mut state = lock(&self.state);
             let lengths = state.lengths.front_mut()?.take()?;
             state.lengths.pop_front();
@@ -190,10 +195,10 @@ impl WriteQueue {
     }
 
     /// Says that nothing more comes, and waits until all is written.
-    fn finish(&self, shared: &Shared) -> Result<Vec<(TablePlace, TableSummary)>> {
+    fn finish(&self, control: &Control) -> Result<Vec<(TablePlace, TableSummary)>> {
         lock(&self.state).is_closed = true;
-        shared.to_writer.notify();
-        shared.wait_in_merge(Wait::Blocked, || {
+        control.to_writer.notify();
+        self.wait_in_merge(control, Wait::Blocked, || {
             let mut state = lock(&self.state);
             state.is_all_written().then(|| std::mem::take(&mut state.written).into_values().collect())
         })
@@ -201,10 +206,10 @@ impl WriteQueue {
 
     /// Waits for the turn to write a table; its number, or `None` when there are no more. Waiting writers starve only
     /// if none has the turn.
-    fn take_turn(&self, shared: &Shared, waited: &mut Duration) -> Result<Option<u64>> {
+    fn take_turn(&self, control: &Control, waited: &mut Duration) -> Result<Option<u64>> {
         loop {
-            let seen = shared.to_writer.generation();
-            shared.check()?;
+            let seen = control.to_writer.generation();
+            control.check()?;
             let mut state = lock(&self.state);
             let is_mine = !state.is_writing;
             if is_mine && state.is_at_end() {
@@ -216,17 +221,17 @@ impl WriteQueue {
                 return Ok(Some(state.begun - 1));
             }
             drop(state);
-            let began = shared.meters.now();
-            shared.to_writer.wait(seen, None);
-            *waited += shared.meters.now().saturating_sub(began);
+            let began = control.meters.now();
+            control.to_writer.wait(seen, None);
+            *waited += control.meters.now().saturating_sub(began);
         }
     }
 
     /// The next chunk for the writer that has the turn.
-    fn take(&self, shared: &Shared, waited: &mut Duration) -> Result<Chunk> {
+    fn take(&self, control: &Control, waited: &mut Duration) -> Result<Chunk> {
         loop {
-            let seen = shared.to_writer.generation();
-            shared.check()?;
+            let seen = control.to_writer.generation();
+            control.check()?;
             {
                 let mut state = lock(&self.state);
                 let is_encoded = state.chunks.front().is_some_and(|chunk| chunk.progress == Progress::Encoded);
@@ -235,58 +240,60 @@ impl WriteQueue {
                     return Ok(chunk);
                 }
             }
-            let began = shared.meters.now();
-            shared.to_writer.wait(seen, None);
-            let time = shared.meters.now().saturating_sub(began);
-            add(&shared.meters.write.starved, time);
+            let began = control.meters.now();
+            control.to_writer.wait(seen, None);
+            let time = control.meters.now().saturating_sub(began);
+            add(&control.meters.write.starved, time);
             *waited += time;
         }
     }
 
     /// The table of the writer with the turn has all its blocks.
-    fn end_turn(&self, shared: &Shared) {
+    fn end_turn(&self, control: &Control) {
         let had_turn = std::mem::replace(&mut lock(&self.state).is_writing, false);
         assert!(had_turn, "a writer without the turn has written a table");
-        shared.to_writer.notify();
+        control.to_writer.notify();
     }
 
-    fn put_written(&self, shared: &Shared, number: u64, table: (TablePlace, TableSummary)) {
+    fn put_written(&self, control: &Control, number: u64, table: (TablePlace, TableSummary)) {
         let mut state = lock(&self.state);
         let is_new = number < state.begun && state.written.insert(number, table).is_none();
         assert!(is_new, "table {number} of {} was written twice", state.begun);
         drop(state);
-        shared.to_merge.notify();
+        control.to_merge.notify();
     }
 
     /// A chunk is written: there is space, and memory to use again.
-    fn give_back(&self, shared: &Shared, bytes: u64, blocks: &mut Vec<RawBlock>) {
+    fn give_back(&self, control: &Control, bytes: u64, blocks: &mut Vec<RawBlock>) {
         let mut state = lock(&self.state);
         assert!(bytes <= state.bytes, "{bytes} bytes are written of {} that were given out", state.bytes);
         state.bytes -= bytes;
         for block in blocks.drain(..) {
             let memory = block.memory_bytes();
-            if state.spare_bytes + memory <= shared.sizes.write_bytes {
+            if state.spare_bytes + memory <= control.sizes.write_bytes {
                 state.spare_bytes += memory;
                 state.spares.push(block);
             }
         }
         drop(state);
-        shared.to_merge.notify();
+        control.to_merge.notify();
     }
 }
 
 /// Does the work of a writer.
-pub(super) fn write(shared: &Shared) -> Result<()> {
-    let meters = &shared.meters;
+pub(super) fn write(control: &Control, queue: &WriteQueue, rules: &MergeRules) -> Result<()> {
+    let meters = &control.meters;
     let began = meters.now();
-    let mut writing = Writing { shared, used: Vec::new(), waited: Duration::ZERO };
+    let mut writing = Writing { control, queue, rules, used: Vec::new(), waited: Duration::ZERO };
     let result = writing.write_all();
     meters.write.add_thread(meters.now().saturating_sub(began), writing.waited);
     result
 }
 
 struct Writing<'a> {
-    shared: &'a Shared,
+    control: &'a Control,
+    queue: &'a WriteQueue,
+    rules: &'a MergeRules,
     /// Memory of blocks of the current chunk that are in the file.
     used: Vec<RawBlock>,
     waited: Duration,
@@ -294,23 +301,23 @@ struct Writing<'a> {
 
 impl Writing<'_> {
     fn write_all(&mut self) -> Result<()> {
-        let (shared, queue) = (self.shared, &self.shared.queue);
-        while let Some(number) = queue.take_turn(shared, &mut self.waited)? {
+        let Writing { control, queue, .. } = *self;
+        while let Some(number) = queue.take_turn(control, &mut self.waited)? {
             let (place, table, end) = self.write_table()?;
-            queue.end_turn(shared);
+            queue.end_turn(control);
             let summary = table.finish(end)?;
-            shared.meters.write.add_bytes(summary.bytes);
-            queue.put_written(shared, number, (place, summary));
+            control.meters.write.add_bytes(summary.bytes);
+            queue.put_written(control, number, (place, summary));
         }
         Ok(())
     }
 
     /// Writes the chunks of one table. The last one ends with the table's end.
     fn write_table(&mut self) -> Result<(TablePlace, TableAppender, TableEnd)> {
-        let (shared, queue) = (self.shared, &self.shared.queue);
-        let (place, mut table) = begin_table(&*shared.host, &shared.task.rules)?;
+        let Writing { control, queue, .. } = *self;
+        let (place, mut table) = begin_table(&*control.host, self.rules)?;
         loop {
-            let chunk = queue.take(shared, &mut self.waited)?;
+            let chunk = queue.take(control, &mut self.waited)?;
             let mut ended = None;
             for step in chunk.steps {
                 assert!(ended.is_none(), "a block behind the end of its table is in the same chunk");
@@ -320,7 +327,7 @@ impl Writing<'_> {
                     Step::End(end) => ended = Some(*end),
                 }
             }
-            queue.give_back(shared, chunk.bytes, &mut self.used);
+            queue.give_back(control, chunk.bytes, &mut self.used);
             if let Some(end) = ended {
                 return Ok((place, table, end));
             }
@@ -330,7 +337,8 @@ impl Writing<'_> {
 
 /// The builder's end of the queue.
 pub(super) struct ToWriter<'a> {
-    shared: &'a Shared,
+    control: &'a Control,
+    queue: &'a WriteQueue,
     /// Of a builder that encodes; otherwise others do.
     encoder: Option<BlockEncoder>,
     /// The open chunk.
@@ -342,11 +350,11 @@ pub(super) struct ToWriter<'a> {
 }
 
 impl<'a> ToWriter<'a> {
-    pub(super) fn new(shared: &'a Shared) -> Result<ToWriter<'a>> {
-        let compression = shared.queue.compression;
-        let encoder = (shared.merge_threads == 1).then(|| BlockEncoder::new(compression)).transpose()?;
+    /// Makes it for a builder that encodes, or for one whose blocks others encode.
+    pub(super) fn new(control: &'a Control, queue: &'a WriteQueue, encodes: bool) -> Result<ToWriter<'a>> {
+        let encoder = encodes.then(|| BlockEncoder::new(queue.compression)).transpose()?;
         let (steps, lengths, spares) = (Vec::new(), VecDeque::new(), Vec::new());
-        Ok(ToWriter { shared, encoder, steps, bytes: 0, lengths, spares })
+        Ok(ToWriter { control, queue, encoder, steps, bytes: 0, lengths, spares })
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -355,7 +363,7 @@ impl<'a> ToWriter<'a> {
         }
         let progress = if self.encoder.is_some() { Progress::Encoded } else { Progress::Raw };
         let chunk = Chunk { steps: std::mem::take(&mut self.steps), bytes: std::mem::take(&mut self.bytes), progress };
-        self.shared.queue.push(self.shared, chunk, &mut self.spares)
+        self.queue.push(self.control, chunk, &mut self.spares)
     }
 }
 
@@ -375,7 +383,7 @@ impl BlockOutput for ToWriter<'_> {
                 Step::Encoded(encoded)
             }
         });
-        if self.bytes >= self.shared.sizes.chunk_bytes {
+        if self.bytes >= self.control.sizes.chunk_bytes {
             self.flush()?;
         }
         Ok(self.spares.pop())
@@ -386,10 +394,10 @@ impl BlockOutput for ToWriter<'_> {
             if let Some(length) = self.lengths.pop_front() {
                 return Ok(length);
             }
-            if !self.shared.queue.has_lengths_to_come() {
+            if !self.queue.has_lengths_to_come() {
                 self.flush()?;
             }
-            self.lengths.extend(self.shared.queue.take_lengths(self.shared)?);
+            self.lengths.extend(self.queue.take_lengths(self.control)?);
         }
     }
 
@@ -401,6 +409,6 @@ impl BlockOutput for ToWriter<'_> {
 
     fn finish(mut self) -> Result<Vec<(TablePlace, TableSummary)>> {
         self.flush()?;
-        self.shared.queue.finish(self.shared)
+        self.queue.finish(self.control)
     }
 }

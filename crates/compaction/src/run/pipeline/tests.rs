@@ -7,11 +7,13 @@ use crate::testing::{
     Contents, Entry, MemoryHost, Rng, World, key, numbered, one_in, plain_rules, small_blocks, sort, task, with_seeds,
 };
 use crate::{KeySpan, RunMode, RunReport};
+use situ_base::Event;
 use situ_base::{Executor, ThreadExecutor};
 use situ_sim::SimMemory;
 use situ_storage::{Error, Writer};
 use situ_table::{Compression, KeyKind, TableOptions};
 use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 const MODES: [RunMode; 4] = [
     RunMode::Linear,
