@@ -33,8 +33,9 @@
 //! **Rejected:** to let the future try again when it is polled. A caller that holds a future without polling it would
 //! then hold up all writes that wait behind it.
 
-use crate::environment::request::{Caller, Obstacle, Request, Write};
-use crate::environment::{Batch, Environment, Note};
+use crate::commit::{Caller, Obstacle, Request, Write};
+use crate::environment::Environment;
+use crate::parts::{Batch, Note};
 use crate::pipeline::Pipeline;
 use crate::waiting_room::{Admission, AdmissionOutcome, Waiting, overhead_bytes};
 use situ_base::Event;

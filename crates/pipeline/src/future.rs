@@ -1,8 +1,8 @@
 //! Futures of asynchronous writes, and of the moment at which callers may ask for more. They belong to no runtime: each
 //! keeps the waker that it is polled with, and the thread that finishes the write wakes it.
 
+use crate::commit::{Request, Write};
 use crate::environment::Environment;
-use crate::environment::request::{Request, Write};
 use crate::pipeline::Pipeline;
 use crate::waiting_room::Admission;
 use situ_log::Durability;

@@ -37,7 +37,7 @@
 //! ```
 //! use situ_base::{Env, lock};
 //! use situ_log::{Durability, Log, LogOptions};
-//! use situ_pipeline::{Batch, Commit, Environment, Limits, NoLogFile, Obstacle, Pipeline, Refusal, Request, Write};
+//! use situ_pipeline::{Batch, Commit, Environment, EnvironmentTypes, Limits, NoLogFile, Obstacle, Pipeline, Refusal, Request, Write};
 //! use std::sync::atomic::{AtomicI64, Ordering};
 //! use std::sync::{Arc, Mutex, OnceLock};
 //!
@@ -62,13 +62,15 @@
 //!     fn from(refusal: Refusal) -> Stop { Stop(format!("{refusal:?}")) }
 //! }
 //!
-//! impl Environment for Sum {
+//! impl EnvironmentTypes for Sum {
 //!     type Batch = Add;
 //!     type Targets = ();
 //!     type Places = ();
 //!     type NoRoom = NoLogFile;
 //!     type Error = Stop;
+//! }
 //!
+//! impl Environment for Sum {
 //!     fn commit(&self) -> &Mutex<Commit<Sum>> { &self.commit }
 //!     fn is_closing(&self) -> bool { false }
 //!     fn failure(&self) -> Option<Stop> { self.failure.get().cloned().map(Stop) }
@@ -101,11 +103,13 @@
 
 mod admission;
 mod budget;
+mod commit;
 mod environment;
 mod future;
 mod group_commit;
 mod loggers;
 mod outstanding;
+mod parts;
 mod pipeline;
 mod space;
 mod stages;
@@ -113,13 +117,15 @@ mod threads;
 mod waiting_room;
 
 pub use budget::Budget;
-pub use environment::commit::Commit;
-pub use environment::conditions::{Checks, Condition, Unchecked};
-pub use environment::request::{NoLogFile, Obstacle, Request, Write};
-pub use environment::{Batch, Environment, Note, Refusal};
+pub use commit::Commit;
+pub use commit::{Checks, Condition, Unchecked};
+pub use commit::{Obstacle, Request, Write};
+pub use environment::Environment;
 pub use future::{ReadyFuture, WriteFuture};
 pub use loggers::LOGGERS_MAX;
 pub use outstanding::UnderWay;
+pub use parts::NoLogFile;
+pub use parts::{Batch, EnvironmentTypes, Note, Refusal};
 pub use pipeline::{Limits, Pipeline};
 pub use space::{
     LogFileLength, Needs, Promise, SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage, SpaceUse,

@@ -1,11 +1,12 @@
 //! The pipeline of one store: its parts, and what others may ask of them.
 
 use crate::budget::Budget;
-use crate::environment::commit::Commit;
-use crate::environment::{Environment, Note, Refusal};
+use crate::commit::Commit;
+use crate::environment::Environment;
 use crate::group_commit::GroupCommit;
 use crate::loggers::Loggers;
 use crate::outstanding::{Outstanding, UnderWay};
+use crate::parts::{Note, Refusal};
 use crate::waiting_room::WaitingRoom;
 use situ_base::{Env, Event, lock, wake};
 use situ_log::Log;

@@ -30,9 +30,11 @@
 //! **Rejected:** one leader that writes for a group (RocksDB): on two cores the hand-over to the leader costs more than
 //! the append it saves. Publishing before the write is durable (Pebble): a reader could act on what a crash takes away.
 
-use crate::environment::commit::Commit;
-use crate::environment::request::{Caller, NoLogFile, Obstacle, Request, Write};
-use crate::environment::{Batch, Environment, Note, Refusal};
+use crate::commit::Commit;
+use crate::commit::{Caller, Obstacle, Request, Write};
+use crate::environment::Environment;
+use crate::parts::NoLogFile;
+use crate::parts::{Batch, Note, Refusal};
 use crate::pipeline::Pipeline;
 use crate::threads::panicked;
 use situ_log::{AppendError, Durability, Log, Lsn};
@@ -140,7 +142,8 @@ impl<E: Environment> Pipeline<E> {
     /// Runs the epilogue. A panic in it leaves a part of the request in memory, where no reader can see it. The store
     /// takes no more writes then. The callers of this request, and of those behind it, get that error.
     fn apply(&self, request: &Request<E>) {
-        match catch_unwind(AssertUnwindSafe(|| request.apply_to(&self.environment))) {
+        let apply = |batch: &_, targets: &_, first| self.environment.apply(batch, targets, first);
+        match catch_unwind(AssertUnwindSafe(|| request.apply_by(apply))) {
             Ok(()) => request.set_applied(),
             Err(panic) => {
                 self.environment.fail(panicked("write", &*panic));

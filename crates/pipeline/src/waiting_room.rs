@@ -8,9 +8,10 @@
 //! **Failure.** No caller waits for ever: a write that leaves the room without a verdict, because a thread panicked
 //! with it, is refused as it is dropped.
 
-use crate::environment::request::{Request, Write};
-use crate::environment::{Environment, Refusal, WALKED_MAX};
+use crate::commit::{Request, Write};
+use crate::environment::Environment;
 use crate::outstanding::Outstanding;
+use crate::parts::{Refusal, WALKED_MAX};
 use situ_base::{lock, wake};
 use situ_log::Durability;
 use std::collections::BTreeMap;

@@ -43,7 +43,7 @@ pub trait BlockSource {
 /// value log. The stages have the time that writing took.
 ///
 /// # Errors
-/// See [`TaskError`](crate::TaskError). [`Wrong`](TaskError::Wrong) if the source contradicts itself.
+/// See [`TaskError`]. [`Wrong`](TaskError::Wrong) if the source contradicts itself.
 pub fn write_blocks(
     task: &Task,
     host: &dyn TaskHost,

@@ -10,7 +10,7 @@ use crate::pipeline::{Commit, Memory, Obstacle, Request};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
-use situ_pipeline::{Batch, Environment, Note, Refusal};
+use situ_pipeline::{Batch, Environment, EnvironmentTypes, Note, Refusal};
 use situ_storage::Error as StorageError;
 use situ_table::{KeyKind, MAX_SEQUENCE};
 use std::sync::atomic::{Ordering, fence};
@@ -52,13 +52,15 @@ impl From<Refusal> for Error {
     }
 }
 
-impl Environment for Memory {
+impl EnvironmentTypes for Memory {
     type Batch = WriteBatch;
     type Targets = Touched<Arc<MemtableSlot>>;
     type Places = Places;
     type NoRoom = NoRoom;
     type Error = Error;
+}
 
+impl Environment for Memory {
     #[inline]
     fn commit(&self) -> &Mutex<Commit> {
         &self.commit

@@ -17,7 +17,7 @@ use crate::writing::shortage::{Hindrance, Shortage};
 use crate::{Error, Result};
 use situ_base::{Event, lock};
 use situ_log::{AppendError, Log};
-use situ_pipeline::{Batch, Environment, LogFileLength, NoLogFile, Note, Refusal, SpaceUse};
+use situ_pipeline::{Batch, Environment, EnvironmentTypes, LogFileLength, NoLogFile, Note, Refusal, SpaceUse};
 use situ_storage::Error as StorageError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -240,13 +240,15 @@ impl From<Refusal> for Error {
     }
 }
 
-impl Environment for Writes {
+impl EnvironmentTypes for Writes {
     type Batch = Write;
     type Targets = ();
     type Places = LogFiles;
     type NoRoom = NoRoom;
     type Error = Error;
+}
 
+impl Environment for Writes {
     #[inline]
     fn commit(&self) -> &Mutex<Commit> {
         &self.commit

@@ -9,7 +9,10 @@
 //! Nothing goes into a bin behind its last sequence number. A bin that is carried away is complete. Each thing is
 //! applied once.
 
-use crate::{Batch, Commit, Environment, LOGGERS_MAX, Limits, NoLogFile, Note, Obstacle, Pipeline, Refusal, Request};
+use crate::{
+    Batch, Commit, Environment, EnvironmentTypes, LOGGERS_MAX, Limits, NoLogFile, Note, Obstacle, Pipeline, Refusal,
+    Request,
+};
 use situ_base::{Env, Event, JobHandle, lock};
 use situ_device::PAGE_BYTES;
 use situ_log::{AppendError, Log, LogOptions};
@@ -294,13 +297,15 @@ impl Shelves {
     }
 }
 
-impl Environment for Shelves {
+impl EnvironmentTypes for Shelves {
     type Batch = Things;
     type Targets = Vec<(u8, Arc<Bin>)>;
     type Places = Places;
     type NoRoom = NoRoom;
     type Error = Stop;
+}
 
+impl Environment for Shelves {
     fn commit(&self) -> &Mutex<Commit<Shelves>> {
         &self.commit
     }
