@@ -37,7 +37,9 @@
 //! ```
 //! use situ_base::{Env, lock};
 //! use situ_log::{Durability, Log, LogOptions};
-//! use situ_pipeline::{Batch, Commit, Environment, EnvironmentTypes, Limits, NoLogFile, Obstacle, Pipeline, Refusal, Request, Write};
+//! use situ_pipeline::{
+//!     Batch, Commit, Environment, EnvironmentTypes, Limits, NoLogFile, Obstacle, Pipeline, Refusal, Request, Write,
+//! };
 //! use std::sync::atomic::{AtomicI64, Ordering};
 //! use std::sync::{Arc, Mutex, OnceLock};
 //!
