@@ -481,9 +481,10 @@ impl Places for Placement {
     }
 }
 
-/// Returns true if the home has too little room for a table, and the fast disk, with `fast_free` bytes, has enough. The
-/// home then takes all that is outstanding: tables that have begun do not show in its space yet. Small files, such as the
-/// manifest, have to be at home: without space for them, nothing leads out of a full home.
+/// Returns true if the home has too little room for a table, and the fast disk, with `fast_free` bytes, has enough.
+///
+/// The home has to take all that is outstanding: tables that have begun do not show in its space yet. Small files, such
+/// as the manifest, have to be at home. Without space for them, nothing leads out of a full home.
 fn is_room_only_on_fast(table: &NewTable, home: Space, fast_free: u64) -> bool {
     let kept = (home.logical_total / HOME_SHARE_KEPT).min(HOME_BYTES_KEPT_MAX);
     let wanted = table.bytes_max.max(table.bytes_outstanding).saturating_add(kept);
