@@ -399,7 +399,7 @@ fn check_length(key: &[u8], value: &[u8]) -> Result<()> {
         return Ok(());
     }
     let (key, bytes) = (Excerpt(key), value.len());
-    Err(Error::Invalid(format!("the compaction filter gave key {key} a value of {bytes} bytes")).into())
+    Err(Error::Invalid(format!("the compaction filter gave key \"{key}\" a value of {bytes} bytes")).into())
 }
 
 #[cfg(test)]
