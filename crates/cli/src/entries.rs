@@ -25,7 +25,7 @@ pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
         .keyspace
         .get(&key)
         .map_err(|error| Failure::store("cannot read the key", &readable.directory, &error))?;
-    let shown = found.as_deref().and_then(|value| readable.shown(value));
+    let shown = found.as_deref().map(|value| readable.shown(value)).transpose()?.flatten();
     let elsewhere = shown.is_none() && readable.is_item_elsewhere(&key)?;
     let missing = || {
         let hint = if elsewhere { "; a memcached item of that key is in --keyspace items" } else { "" };
@@ -71,7 +71,7 @@ fn read_value(encoding: Encoding) -> Result<Vec<u8>, Failure> {
     if encoding != Encoding::Text {
         value.truncate(value.trim_ascii_end().len());
     }
-    encoding.decode(&value).map_err(|why| Failure::usage(format!("cannot read the value on standard input: {why}")))
+    encoding.decode(&value).map_err(|error| error.failure("the value on standard input"))
 }
 
 pub(crate) fn delete(options: &DeleteOptions, out: &mut Output) -> Outcome {

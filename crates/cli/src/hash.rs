@@ -130,10 +130,13 @@ impl OpenHash {
     }
 
     /// Returns a value as it is to be shown; `None` for an item that is dead.
-    pub(crate) fn shown<'a>(&self, value: &'a [u8], stored: bool) -> Option<Cow<'a, [u8]>> {
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(crate) fn shown<'a>(&self, value: &'a [u8], stored: bool) -> Result<Option<Cow<'a, [u8]>>, Failure> {
         match &self.rule {
             Some(rule) => shown_item(value, rule, self.store.clock(), stored),
-            None => Some(value.into()),
+            None => Ok(Some(value.into())),
         }
     }
 

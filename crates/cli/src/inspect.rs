@@ -26,7 +26,7 @@ use crate::failure::{Failure, Outcome};
 use crate::options::InspectOptions;
 use crate::output::Output;
 use crate::store::Home;
-use situ_storage::{FileMeta, FileName};
+use situ_storage::{self as storage, FileMeta, FileName};
 
 /// Width of the drawing on a terminal, in columns. Other outputs are not cut.
 const COLUMNS: usize = 100;
@@ -69,6 +69,7 @@ pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
             }
             Err(error @ situ::Error::Changed { .. }) => return Err(failed(error)),
             Err(error) if error.is_permission_denied() => return Err(failed(error)),
+            Err(error @ situ::Error::Storage(storage::Error::OutOfMemory { .. })) => return Err(failed(error)),
             Err(error) if has_a_store(&home) => {
                 // The files at home, if only the fast disk is missing.
                 let volume = volume().or_else(|_| home.volume().map_err(failed))?;

@@ -27,7 +27,7 @@ pub(crate) use node::{NodeAccess, NodeCommand, NodeKeys};
 pub(crate) use serve::{AdmissionName, FlashChoice, Listen, MemorySize, ServeOptions};
 
 use crate::failure::Failure;
-use crate::text::{Encoding, EncodingOptions, parse_bytes};
+use crate::text::{DecodeError, Encoding, EncodingOptions, parse_bytes};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use situ::KEY_BYTES_MAX;
 use situ_server::{ITEMS_KEYSPACE, META_KEYSPACE};
@@ -598,7 +598,9 @@ pub(crate) fn given_key(text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Fai
 /// # Errors
 /// It is not encoded as the options say.
 pub(crate) fn given(text: &OsStr, encoding: Encoding, what: &str) -> Result<Vec<u8>, Failure> {
-    encoding
-        .decode(text.as_bytes())
-        .map_err(|why| Failure::usage(format!("cannot read {what} {:?}: {why}", text.to_string_lossy())))
+    encoding.decode(text.as_bytes()).map_err(|error| match error {
+        // Of a text that is not short, a copy may find no memory, either.
+        DecodeError::Malformed(_) => error.failure(format!("{what} {:?}", text.to_string_lossy())),
+        DecodeError::NoMemory(_) => error.failure(what),
+    })
 }

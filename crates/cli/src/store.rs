@@ -477,27 +477,34 @@ impl Readable {
     }
 
     /// Returns a value as it is to be shown; `None` for an item that is dead.
-    pub(crate) fn shown<'a>(&self, value: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(crate) fn shown<'a>(&self, value: &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, Failure> {
         match &self.items {
             Some((rule, clock)) => shown_item(value, rule, clock, self.stored),
-            None => Some(value.into()),
+            None => Ok(Some(value.into())),
         }
     }
 }
 
 /// Returns an item for output; `None` if it is dead. If `stored`, it includes its header, with the expiration as Unix
 /// time.
+///
+/// # Errors
+/// There is no memory for it.
 pub(crate) fn shown_item<'a>(
     value: &'a [u8],
     rule: &ExpiryRule,
     clock: &StoreClock,
     stored: bool,
-) -> Option<Cow<'a, [u8]>> {
-    match stored {
-        _ if rule.is_dead(value) => None,
-        true => Some(item_in_unix_time(value, clock)),
-        false => Some(ItemView::of(value).map_or(value, |item| item.data).into()),
-    }
+) -> Result<Option<Cow<'a, [u8]>>, Failure> {
+    let item = match stored {
+        _ if rule.is_dead(value) => return Ok(None),
+        true => item_in_unix_time(value, clock).map_err(|error| Failure::new("cannot show an item", error))?,
+        false => ItemView::of(value).map_or(value, |item| item.data).into(),
+    };
+    Ok(Some(item))
 }
 
 impl Walk for Readable {
@@ -519,7 +526,7 @@ impl Walk for Readable {
         let mut seen = 0;
         while seen < limit {
             let (Some(key), Some(value)) = (iterator.key(), iterator.value()) else { break };
-            if let Some(value) = self.shown(value) {
+            if let Some(value) = self.shown(value)? {
                 each(key, &value, None)?;
                 seen += 1;
             }

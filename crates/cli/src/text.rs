@@ -1,10 +1,12 @@
 //! Keys, values and numbers as text, both ways.
 
+use crate::failure::Failure;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use base64::{DecodeError, Engine as _};
+use base64::{DecodeError as Base64Error, Engine as _};
 use clap::Args;
 use serde::ser::{Serialize, SerializeMap, Serializer};
-use std::fmt::Write as _;
+use situ_storage::Error as StorageError;
+use std::fmt::{self, Write as _};
 
 pub(crate) use situ_settings::parse_bytes;
 
@@ -17,6 +19,34 @@ pub(crate) enum Encoding {
     Hex,
     /// RFC 4648 with padding.
     Base64,
+}
+
+/// The reason why a text stands for no bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum DecodeError {
+    /// The fault of the text, in words.
+    Malformed(String),
+    /// There is no memory for this number of bytes.
+    NoMemory(usize),
+}
+
+impl fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DecodeError::Malformed(why) => f.write_str(why),
+            DecodeError::NoMemory(bytes) => StorageError::out_of_memory(*bytes, "a key or value").fmt(f),
+        }
+    }
+}
+
+impl DecodeError {
+    /// Returns the failure of a command that was given `what`.
+    pub(crate) fn failure(&self, what: impl fmt::Display) -> Failure {
+        match self {
+            DecodeError::Malformed(why) => Failure::usage(format!("cannot read {what}: {why}")),
+            DecodeError::NoMemory(_) => Failure::new(format!("cannot read {what}"), self),
+        }
+    }
 }
 
 /// The options that choose an [`Encoding`].
@@ -44,23 +74,33 @@ impl Encoding {
     /// Returns the bytes that `text` stands for.
     ///
     /// # Errors
-    /// The fault of the text, in words.
-    pub(crate) fn decode(self, text: &[u8]) -> Result<Vec<u8>, String> {
+    /// The fault of the text; or there is no memory for the bytes.
+    pub(crate) fn decode(self, text: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        let mut bytes = Vec::new();
+        let bytes_max = match self {
+            Encoding::Text => text.len(),
+            Encoding::Hex => text.len() / 2,
+            Encoding::Base64 => base64::decoded_len_estimate(text.len()),
+        };
+        bytes.try_reserve_exact(bytes_max).map_err(|_| DecodeError::NoMemory(bytes_max))?;
         match self {
-            Encoding::Text => Ok(text.to_vec()),
-            Encoding::Hex => decode_hex(text),
-            Encoding::Base64 => BASE64.decode(text).map_err(|error| match error {
-                DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => {
-                    format!("not base64 at character {}", at + 1)
-                }
-                DecodeError::InvalidLength(characters) => {
-                    format!("not base64: {} do not make whole bytes", plural(characters as u64, "character"))
-                }
-                DecodeError::InvalidPadding => {
-                    "not base64: the equals signs at its end are missing or wrong".to_owned()
-                }
-            }),
+            Encoding::Text => bytes.extend_from_slice(text),
+            Encoding::Hex => decode_hex(text, &mut bytes).map_err(DecodeError::Malformed)?,
+            Encoding::Base64 => BASE64.decode_vec(text, &mut bytes).map_err(|error| {
+                DecodeError::Malformed(match error {
+                    Base64Error::InvalidByte(at, _) | Base64Error::InvalidLastSymbol { offset: at, .. } => {
+                        format!("not base64 at character {}", at + 1)
+                    }
+                    Base64Error::InvalidLength(characters) => {
+                        format!("not base64: {} do not make whole bytes", plural(characters as u64, "character"))
+                    }
+                    Base64Error::InvalidPadding => {
+                        "not base64: the equals signs at its end are missing or wrong".to_owned()
+                    }
+                })
+            })?,
         }
+        Ok(bytes)
     }
 
     /// `bytes` as a line's part: control characters and bytes that are no UTF-8 are escaped in [`Encoding::Text`].
@@ -99,20 +139,18 @@ fn encode_hex(bytes: &[u8]) -> String {
     text
 }
 
-fn decode_hex(text: &[u8]) -> Result<Vec<u8>, String> {
+fn decode_hex(text: &[u8], bytes: &mut Vec<u8>) -> Result<(), String> {
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     if !text.len().is_multiple_of(2) {
         return Err("not hexadecimal: an odd number of digits".to_owned());
     }
-    let pairs = text.as_chunks::<2>().0;
-    pairs
-        .iter()
-        .enumerate()
-        .map(|(at, [high, low])| match (digit(*high), digit(*low)) {
-            (Some(high), Some(low)) => Ok(high << 4 | low),
-            _ => Err(format!("not hexadecimal at digit {}", 2 * at + 1)),
-        })
-        .collect()
+    for (at, [high, low]) in text.as_chunks::<2>().0.iter().enumerate() {
+        let (Some(high), Some(low)) = (digit(*high), digit(*low)) else {
+            return Err(format!("not hexadecimal at digit {}", 2 * at + 1));
+        };
+        bytes.push(high << 4 | low);
+    }
+    Ok(())
 }
 
 /// Text on one line, from which the bytes can be read back: `\n`, `\t`, `\r`, `\\` and `\xNN`.
@@ -265,7 +303,8 @@ mod tests {
         for encoding in [Encoding::Text, Encoding::Hex, Encoding::Base64] {
             assert_eq!(encoding.decode(&encoding.encode(&all)).as_ref(), Ok(&all), "{encoding:?}");
         }
-        assert!(decode_hex(b"abc").is_err() && decode_hex(b"zz").is_err());
+        let is_refused = |text: &[u8]| decode_hex(text, &mut Vec::new()).is_err();
+        assert!(is_refused(b"abc") && is_refused(b"zz"));
         for (text, why) in [
             (&b"a"[..], "1 character do"),
             (b"AA?A", "at character 3"),
@@ -273,6 +312,7 @@ mod tests {
             (b"AAA", "equals"),
         ] {
             let error = Encoding::Base64.decode(text).expect_err("not base64");
+            let error = error.to_string();
             assert!(error.starts_with("not base64") && error.contains(why), "{error}");
         }
     }

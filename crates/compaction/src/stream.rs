@@ -38,7 +38,7 @@ use crate::filter::{CompactionFilter, Decision, FilterContext};
 use crate::merge::{Merge, Source, WarmReader};
 use crate::span::{KeySpan, SpanWalk, any_overlaps};
 use crate::task::TaskStats;
-use situ_storage::Error;
+use situ_storage::{Error, Excerpt};
 use situ_table::range_del::FragmentedTombstones;
 use situ_table::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
 use std::cmp::Ordering;
@@ -274,6 +274,7 @@ impl Stream<'_> {
             }
             Decision::Keep => self.value(trailer, stripe, source.value(), inputs, sink, stats),
             Decision::Change(value) => {
+                check_length(user, &value)?;
                 stats.changed_by_filter += 1;
                 sink.dropped(&dying(source), DropReason::ChangedByFilter)?;
                 self.value(Trailer::new(sequence, KeyKind::Put), stripe, &value, inputs, sink, stats)
@@ -390,6 +391,15 @@ fn out_of_order(file: &str, user_key: &[u8], trailer: Trailer, found: KeyRef<'_>
 #[cold]
 fn not_an_entry(file: &str, found: KeyRef<'_>) -> Error {
     Error::corruption(file, 0, "entries", "a put, a delete or a value handle", format!("{found:?}"))
+}
+
+/// Refuses a value of a filter that no block can hold. Lengths within a run have 32 bits.
+fn check_length(key: &[u8], value: &[u8]) -> Result<()> {
+    if u32::try_from(value.len()).is_ok() {
+        return Ok(());
+    }
+    let (key, bytes) = (Excerpt(key), value.len());
+    Err(Error::Invalid(format!("the compaction filter gave key \"{key}\" a value of {bytes} bytes")).into())
 }
 
 #[cfg(test)]

@@ -366,8 +366,10 @@ pub struct SpaceWatch {
     watches_physical: bool,
     /// Something was written since the last sample; of physical space only.
     is_used: AtomicBool,
-    /// The bytes that running compactions may still write.
+    /// The bytes that running compactions will still write, as they were promised.
     promised: AtomicU64,
+    /// The bytes that they may still write if an estimate was too low.
+    promised_at_most: AtomicU64,
 }
 
 impl fmt::Debug for SpaceWatch {
@@ -400,6 +402,7 @@ impl SpaceWatch {
             watches_physical,
             is_used: AtomicBool::new(false),
             promised: AtomicU64::new(0),
+            promised_at_most: AtomicU64::new(0),
         }
     }
 
@@ -577,10 +580,14 @@ impl SpaceWatch {
     /// # Errors
     /// The bytes would not fit in addition to what the store needs for other things.
     pub fn promise(self: &Arc<Self>, about: u64, at_most: u64) -> Result<Promise, SpaceShortage> {
-        let promise =
-            |bytes| Promise { space: Arc::clone(self), left: AtomicU64::new(bytes), is_broken: AtomicBool::new(false) };
+        let promise = |bytes, at_most| Promise {
+            space: Arc::clone(self),
+            left: AtomicU64::new(bytes),
+            at_most: AtomicU64::new(at_most),
+            is_broken: AtomicBool::new(false),
+        };
         if !self.watches() {
-            return Ok(promise(0));
+            return Ok(promise(0, 0));
         }
         self.sample();
         let space = self.space_for_compactions();
@@ -588,7 +595,8 @@ impl SpaceWatch {
             return Err(self.shortage(about / 2));
         };
         self.promised.fetch_add(bytes, Ordering::AcqRel);
-        Ok(promise(bytes))
+        self.promised_at_most.fetch_add(at_most, Ordering::AcqRel);
+        Ok(promise(bytes, at_most))
     }
 
     /// Chooses the length of the next file of `log`, with room for a record of `bytes`, and of `bytes_max` at most if
@@ -645,6 +653,11 @@ impl SpaceWatch {
         lock(&self.judged).tightest.map(|(_, sample)| sample.slack())
     }
 
+    /// Returns the bytes that flushes and running compactions may still write.
+    pub fn outstanding_bytes(&self) -> u64 {
+        (self.needs)().now.saturating_add(self.promised_at_most.load(Ordering::Acquire))
+    }
+
     /// Returns the bytes that compactions may write, as of the last sample.
     pub fn space_for_compactions(&self) -> u64 {
         lock(&self.judged).tightest.map_or(u64::MAX, |(_, sample)| sample.for_compactions())
@@ -699,7 +712,18 @@ impl LogRoom {
 pub struct Promise {
     space: Arc<SpaceWatch>,
     left: AtomicU64,
+    at_most: AtomicU64,
     is_broken: AtomicBool,
+}
+
+/// Takes bytes off a part of `total`. Returns the part as it was.
+fn take_off(part: &AtomicU64, total: &AtomicU64, bytes: u64) -> u64 {
+    let less = |left: u64| Some(left.saturating_sub(bytes));
+    let before = part.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).unwrap_or(0);
+    let taken = before.min(bytes);
+    let promised = total.fetch_sub(taken, Ordering::AcqRel);
+    assert!(promised >= taken, "{taken} bytes are kept of {promised} that were promised");
+    before
 }
 
 impl Promise {
@@ -723,12 +747,8 @@ impl Promise {
 
     /// Takes bytes off what is left. Returns false if fewer were left.
     fn keep(&self, bytes: u64) -> bool {
-        let less = |left: u64| Some(left.saturating_sub(bytes));
-        let before = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).unwrap_or(0);
-        let kept = before.min(bytes);
-        let promised = self.space.promised.fetch_sub(kept, Ordering::AcqRel);
-        assert!(promised >= kept, "{kept} bytes are kept of {promised} that were promised");
-        before >= bytes
+        take_off(&self.at_most, &self.space.promised_at_most, bytes);
+        take_off(&self.left, &self.space.promised, bytes) >= bytes
     }
 }
 

@@ -22,7 +22,7 @@ use situ_engine::LEVELS;
 use situ_engine::Result;
 use situ_engine::StoreEvent;
 use situ_engine::places::{Choice, Inputs, NewTable, PlacedKeyspace, PlacedStore, PlacedTable, Places};
-use situ_storage::{Error as StorageError, Volume};
+use situ_storage::{Error as StorageError, Space, Volume};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,10 +38,10 @@ pub(crate) const DECISIONS_MAX: usize = 32;
 const TROUBLES_MAX: usize = 32;
 /// Time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// A flush leaves this share of the home free, if the fast disk has room for its table,
+/// New tables leave this share of the home free, if the fast disk has room for them,
 const HOME_SHARE_KEPT: u64 = 64;
-/// but this much at most.
-const HOME_BYTES_KEPT_MAX: u64 = 64 << 20;
+/// but this much at most. Both are twice what a write that releases space has to find at home (crate `pipeline`).
+const HOME_BYTES_KEPT_MAX: u64 = 256 << 20;
 /// A sample over more time than this says nothing.
 const SAMPLE_MAX: Duration = Duration::from_secs(10);
 
@@ -240,13 +240,8 @@ impl Placement {
         space.logical_total.saturating_sub(space.logical_used)
     }
 
-    /// Returns true if the home has too little room for a table of `bytes` bytes, and the fast disk has enough. Small
-    /// files, such as the manifest, have to be at home.
-    pub(crate) fn has_room_only_on_fast(&self, bytes: u64) -> bool {
-        let space = self.disks.capacity().volume.space();
-        let kept = (space.logical_total / HOME_SHARE_KEPT).min(HOME_BYTES_KEPT_MAX);
-        let at_home = space.logical_free().is_none_or(|free| bytes.saturating_add(kept) <= free);
-        !at_home && bytes < self.any_room_bytes()
+    fn has_room_only_on_fast(&self, table: &NewTable) -> bool {
+        is_room_only_on_fast(table, self.disks.capacity().volume.space(), self.any_room_bytes())
     }
 
     fn has_room(&self, bytes: u64) -> bool {
@@ -422,7 +417,7 @@ impl Placement {
 
 impl Places for Placement {
     fn for_table(&self, table: &NewTable) -> u32 {
-        let NewTable { level, bytes_max, is_hot, is_flushed, choice } = *table;
+        let NewTable { level, bytes_max, is_hot, choice, .. } = *table;
         let takes_more = || !self.is_draining();
         let goes_to_fast = match choice {
             Choice::Home => false,
@@ -431,7 +426,7 @@ impl Places for Placement {
                 let stays = takes_more() && bytes_max < self.free_bytes();
                 self.disk_for(level, bytes_max) == FAST
                     || (is_hot && stays)
-                    || (is_flushed && takes_more() && self.has_room_only_on_fast(bytes_max))
+                    || (takes_more() && self.has_room_only_on_fast(table))
             }
         };
         if goes_to_fast { FAST } else { CAPACITY }
@@ -484,6 +479,16 @@ impl Places for Placement {
     fn move_one(&self) -> Result<bool> {
         self.promote_one()
     }
+}
+
+/// Returns true if the home has too little room for a table, and the fast disk, with `fast_free` bytes, has enough.
+///
+/// The home has to take all that is outstanding: tables that have begun do not show in its space yet. Small files, such
+/// as the manifest, have to be at home. Without space for them, nothing leads out of a full home.
+fn is_room_only_on_fast(table: &NewTable, home: Space, fast_free: u64) -> bool {
+    let kept = (home.logical_total / HOME_SHARE_KEPT).min(HOME_BYTES_KEPT_MAX);
+    let wanted = table.bytes_max.max(table.bytes_outstanding).saturating_add(kept);
+    home.logical_free().is_some_and(|free| wanted > free) && table.bytes_max < fast_free
 }
 
 /// The size that a keyspace's level 0 may reach on the fast disk, and its present size there.

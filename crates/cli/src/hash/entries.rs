@@ -15,7 +15,7 @@ pub(crate) fn get(options: &GetOptions, key: &[u8], out: &mut Output) -> Outcome
     hash.check_reads(&options.target, options.stored)?;
     check_key(key).map_err(Failure::usage)?;
     let found = hash.store.get(key).map_err(|error| hash.failure("cannot read the key", &error))?;
-    let shown = found.as_deref().and_then(|value| hash.shown(value, options.stored));
+    let shown = found.as_deref().map(|value| hash.shown(value, options.stored)).transpose()?.flatten();
     let missing = || format!("there is no key {} in the hash store", options.encoding.encoding().show(key));
     let outcome = told(options, key, shown.as_deref(), missing, out);
     hash.close()?;

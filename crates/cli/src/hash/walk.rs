@@ -75,7 +75,7 @@ impl Walk for HashEntries {
             if is_reserved(&key) || !bounds.contains(&key) {
                 continue;
             }
-            if let Some(value) = self.hash.shown(&value, self.stored) {
+            if let Some(value) = self.hash.shown(&value, self.stored)? {
                 each(&key, &value, expires_ms.filter(|_| self.may_expire()))?;
                 seen += 1;
             }

@@ -5,7 +5,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ_storage::{FileName, Volume};
+use situ_storage::{Error, FileName, Volume};
 use std::path::Path;
 
 #[derive(Serialize)]
@@ -30,7 +30,8 @@ pub(super) fn show(volume: &dyn Volume, directory: &Path, error: &situ::Error, o
     let listed = volume.list();
     let mut listed = listed.map_err(|error| Failure::store("cannot look into the store", directory, &error.into()))?;
     listed.sort_by_key(|file| file.name);
-    let files = listed.iter().map(|file| look_at(volume, file.name, file.bytes)).collect();
+    let files = listed.iter().map(|file| look_at(volume, file.name, file.bytes)).collect::<Result<_, Error>>();
+    let files = files.map_err(|error| Failure::store("cannot look into the store", directory, &error.into()))?;
     let report = Report { location: volume.location(), sound: false, why: error.to_string(), files };
     if out.is_json() {
         out.object(&report)?;
@@ -40,7 +41,9 @@ pub(super) fn show(volume: &dyn Volume, directory: &Path, error: &situ::Error, o
     Ok(Exit::Damage)
 }
 
-fn look_at(volume: &dyn Volume, name: FileName, bytes: u64) -> FileReport {
+/// # Errors
+/// There is no memory to read the file, which may be sound.
+fn look_at(volume: &dyn Volume, name: FileName, bytes: u64) -> Result<FileReport, Error> {
     let (readable, note) = match name {
         FileName::Table(number) => match table::open(volume, number) {
             Ok(table) => {
@@ -50,10 +53,12 @@ fn look_at(volume: &dyn Volume, name: FileName, bytes: u64) -> FileReport {
                 let entries = text::plural_of(properties.entries, "entry", "entries");
                 (true, format!("{entries} of keyspace number {}, {first}…{last}", properties.keyspace_id))
             }
+            Err(error @ Error::OutOfMemory { .. }) => return Err(error),
             Err(error) => (false, error.to_string()),
         },
         FileName::Log(number) => match log::gather(volume, number) {
             Ok(report) => (!report.damaged, report.describe()),
+            Err(error @ Error::OutOfMemory { .. }) => return Err(error),
             Err(error) => (false, error.to_string()),
         },
         FileName::Values(_) => (true, "large values; tables have handles for them".to_owned()),
@@ -69,7 +74,7 @@ fn look_at(volume: &dyn Volume, name: FileName, bytes: u64) -> FileReport {
         FileName::Damaged(_) => (true, "set aside by a repair; nothing reads it".to_owned()),
         _ => (true, String::new()),
     };
-    FileReport { name: name.to_string(), bytes, readable, note }
+    Ok(FileReport { name: name.to_string(), bytes, readable, note })
 }
 
 fn draw(report: &Report, directory: &Path, out: &mut Output) -> Result<(), Failure> {

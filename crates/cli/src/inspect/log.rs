@@ -109,7 +109,7 @@ pub(super) fn gather(volume: &dyn Volume, number: u64) -> Result<Report, Error> 
     for page in situ_log::inspect(volume, number)? {
         let at = u32::try_from(report.pages).unwrap_or(u32::MAX);
         let (run, at) = match page {
-            Err(error @ Error::NotFound { .. }) => return Err(error),
+            Err(error @ (Error::NotFound { .. } | Error::OutOfMemory { .. })) => return Err(error),
             // The piece that could not be read ends where the next page is found.
             Err(error) => {
                 (Run { state: "unreadable", first: at, last: at, used_bytes: 0, why: Some(error.to_string()) }, at)

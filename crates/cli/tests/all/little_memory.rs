@@ -1,8 +1,9 @@
 //! Large values, and a server with little memory: an item for which there is none is refused, and the server goes on.
 
-use crate::common::Serving;
+use crate::common::{Serving, situ, situ_within};
 use std::collections::HashMap;
 use std::io::{BufRead, Read, Write};
+use std::path::Path;
 
 const VALUE_BYTES: usize = 16 << 20;
 const VALUES: u8 = 8;
@@ -107,6 +108,50 @@ fn try_limits(options: &[&str], is_durable: bool) {
         rounds_refused += 1;
     }
     assert!(rounds_refused > 0, "{options:?}: no round was short of memory");
+}
+
+/// Runs the program with `input` and limits from the least that it starts with, until it succeeds. Each run ends with
+/// success, or says that there is no memory. Returns the number of runs that said so.
+fn refusals(at: &Path, arguments: &[&str], input: &[u8]) -> u32 {
+    let ran = |arguments: &[&str], input: &[u8], kib| situ_within(at, kib, arguments, input);
+    let starts = |kib: &u64| ran(&["get", "--data", "other", "key"], b"", *kib).is_some_and(|ran| ran.code == 0);
+    let least = (10_000..400_000).step_by(2_000).find(starts).unwrap();
+    for round in 0..60 {
+        let kib = least + 4_000 * (round + 1);
+        let ran = ran(arguments, input, kib).unwrap_or_else(|| panic!("a signal ended {arguments:?} with {kib} KiB"));
+        if ran.code == 0 {
+            return round as u32;
+        }
+        assert!(ran.code == 1 && ran.stderr.contains("memory"), "{arguments:?} with {kib} KiB: {ran:?}");
+        assert!(!ran.stderr.contains("repair"), "{arguments:?} with {kib} KiB: {ran:?}");
+    }
+    panic!("{arguments:?} needs more and more memory");
+}
+
+/// A value that is decoded was allocated by an allocation that ends the process.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_put_without_memory_for_its_value_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "--data", "other", "key", "1"]).done();
+    let value = "YWJj".repeat(VALUE_BYTES / 4);
+    assert!(refusals(at, &["put", "--data", "D", "--base64", "a2V5"], value.as_bytes()) > 0);
+}
+
+/// A look at a sound store without memory called it damaged, and told its user to repair it.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_inspection_without_memory_says_so_and_finds_no_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "--data", "other", "key", "1"]).done();
+    let store = situ::Store::open(at.join("D")).unwrap();
+    for number in 0..3 {
+        store.put([number], vec![number; VALUE_BYTES]).unwrap();
+    }
+    store.close().unwrap();
+    assert!(refusals(at, &["inspect", "D"], b"") > 0);
 }
 
 #[test]

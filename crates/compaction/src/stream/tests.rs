@@ -299,3 +299,24 @@ fn nothing_is_reported_as_dropped_that_somebody_can_read() {
         }
     });
 }
+
+struct Inflates;
+
+impl CompactionFilter for Inflates {
+    fn name(&self) -> &str {
+        "inflates"
+    }
+
+    fn decide(&self, _: &FilterContext<'_>, _: &[u8], _: &[u8]) -> Decision {
+        Decision::Change(vec![0; 1 << 32])
+    }
+}
+
+/// The length of such a value was cut to 32 bits, and an assertion ended the run.
+#[test]
+fn a_value_of_a_filter_that_is_too_long_is_an_error() {
+    let Err(error) = compact_with(&world(&[&[put("a", 30, "old")]], &[], &[]), Some(&Inflates)) else {
+        panic!("no block holds such a value")
+    };
+    assert!(error.to_string().contains("the compaction filter gave key \"a\" a value of 4294967296 bytes"), "{error}");
+}

@@ -284,10 +284,10 @@ pub struct NewTable {
     pub level: usize,
     /// About the maximum length.
     pub bytes_max: u64,
+    /// The bytes that flushes and running compactions may still write, this table included.
+    pub bytes_outstanding: u64,
     /// True if the tables that it replaces are read often; see [`Places::is_hot`].
     pub is_hot: bool,
-    /// True if it gets the contents of a memtable.
-    pub is_flushed: bool,
     /// The volumes to choose from.
     pub choice: Choice,
 }

@@ -27,6 +27,8 @@ use std::sync::{Arc, Mutex};
 
 /// Tables are not cut shorter than this to fit into what room there is.
 const SHORT_TABLE_BYTES: u64 = 1 << 20;
+/// The tables of a compaction that are merged while the volume still writes earlier ones.
+const TABLES_AHEAD: u64 = 2;
 
 /// The store's services for a running merge, and the files that the merge has begun.
 pub(crate) struct Host {
@@ -155,11 +157,13 @@ impl Host {
 
     /// Returns the volume for the next table of `level`.
     fn volume_for(&self, level: usize) -> u32 {
+        // What is merged counts as written before the volume has it.
+        let ahead = if self.paced { self.target_bytes.saturating_mul(TABLES_AHEAD) } else { 0 };
         let table = NewTable {
             level,
             bytes_max: self.target_bytes,
+            bytes_outstanding: self.work.memory.space.outstanding_bytes().saturating_add(ahead),
             is_hot: self.hot,
-            is_flushed: !self.paced,
             choice: self.choice,
         };
         self.work.places.for_table(&table)

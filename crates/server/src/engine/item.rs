@@ -144,13 +144,20 @@ impl<'a> ItemView<'a> {
 }
 
 /// Converts the expiration time of a stored item to Unix time, for items that leave a store with their whole header.
-pub fn item_in_unix_time<'a>(value: &'a [u8], clock: &StoreClock) -> Cow<'a, [u8]> {
+///
+/// # Errors
+/// There is no memory for a copy.
+pub fn item_in_unix_time<'a>(value: &'a [u8], clock: &StoreClock) -> situ_storage::Result<Cow<'a, [u8]>> {
     match Header::decode(value).map(|header| (header, clock.unix_of_seconds(header.expires))) {
         Some((header, expires)) if expires != header.expires => {
-            let data = value.get(header.byte_len()..).unwrap_or_default();
-            [&Header { expires, ..header }.encode(), data].concat().into()
+            let mut item = situ_storage::memory::copied(value, "an item")?;
+            let header = Header { expires, ..header }.encode();
+            if let Some(place) = item.get_mut(..header.len()) {
+                place.copy_from_slice(&header);
+            }
+            Ok(item.into())
         }
-        _ => value.into(),
+        _ => Ok(value.into()),
     }
 }
 

@@ -391,17 +391,19 @@ impl<E: Engine> Connection<E> {
                         self.needed = data_end;
                         return Step::Incomplete;
                     }
-                    let room = BODY_STEP_BYTES.min(store.length + 2).max(input.len() - length);
+                    let arrived = &input[length..];
+                    let room = BODY_STEP_BYTES.min(store.length + 2).max(arrived.len());
                     let mut body = Body {
                         line: line.to_vec(),
-                        data: input[length..].to_vec(),
+                        data: Vec::new(),
                         needed: store.length + 2,
                         reserved: Reserved::default(),
                         refused: None,
                     };
-                    if body.reserve(executor.engine.as_ref(), room) {
-                        body.grow(room - body.data.len());
+                    if body.reserve(executor.engine.as_ref(), room) && body.grow(room) {
+                        body.data.extend_from_slice(arrived);
                     }
+                    body.refused = body.refused.map(|left| left - arrived.len());
                     let is_refused = body.refused.is_some();
                     self.body = Some(body);
                     if is_refused {

@@ -1,5 +1,9 @@
 //! The tests of `situ_server` through its public interface: one program, so that one is linked. A module is a subject.
 
+/// Lets a test refuse allocations to one thread.
+#[global_allocator]
+static MEMORY: situ_sim::SimMemory = situ_sim::SimMemory;
+
 mod alone;
 mod line_client;
 mod memcached;

@@ -14,7 +14,7 @@ use situ_server::{
     CacheEngine, Engine, HashEngine, ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine,
     item_in_unix_time, open_unserved_by, stored_clock, stored_rule,
 };
-use situ_sim::SetClock;
+use situ_sim::{SetClock, SimMemory};
 
 use crate::durable::Client;
 
@@ -273,7 +273,8 @@ fn items_leave_a_store_and_come_back_with_unix_time() {
     let (directory, time) = (tempfile::tempdir().unwrap(), Arc::new(SetClock::default()));
     time.set(-YEAR);
     let mut served = Served::<StoreEngine>::over(directory.path(), &time);
-    assert_eq!(served.client.ask("set long 0 100000 1\r\nx\r\n"), "STORED\r\n");
+    let long = "x".repeat(5000);
+    assert_eq!(served.client.ask(&format!("set long 0 100000 5000\r\n{long}\r\n")), "STORED\r\n");
     time.set(YEAR);
     let unix = time.unix().as_secs();
     served.end();
@@ -286,7 +287,10 @@ fn items_leave_a_store_and_come_back_with_unix_time() {
     let stored = items.get(b"long").unwrap().unwrap().to_vec();
     let rule = stored_rule(&store, clock.seconds()).unwrap().unwrap();
     assert!(!rule.is_dead(&stored));
-    let dumped = item_in_unix_time(&stored, &clock).to_vec();
+    // A dump without memory for a copy ended the process.
+    let refused = SimMemory::refusing(5000, || item_in_unix_time(&stored, &clock).map(drop)).unwrap_err();
+    assert!(refused.is_out_of_memory(), "{refused}");
+    let dumped = item_in_unix_time(&stored, &clock).unwrap().to_vec();
     let expires = ItemView::of(&dumped).unwrap().expires;
     assert!((unix + 99_900..=unix + 100_001).contains(&expires), "{expires} at {unix}");
     let mut writer = ItemWriter::open(&store, Arc::clone(&clock)).unwrap();

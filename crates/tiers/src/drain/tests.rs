@@ -42,7 +42,7 @@ fn a_hot_job_puts_no_table_on_a_disk_that_is_drained() {
         store.put(b"key", b"value").unwrap();
         let (places, volumes) = (store.places(), store.volumes());
         let new_number = || placement_of(&store).unwrap().store.new_number();
-        let hot = NewTable { level: 6, bytes_max: 1000, is_hot: true, is_flushed: false, choice: Choice::ByRules };
+        let hot = NewTable { level: 6, bytes_max: 1000, bytes_outstanding: 0, is_hot: true, choice: Choice::ByRules };
         assert_eq!(places.for_table(&hot), FAST, "it is hot");
         let first = new_number();
         volumes.begin_table(FAST, first, 1000).unwrap().unwrap().finish().unwrap();

@@ -30,3 +30,24 @@ fn no_more_than_an_eighth_of_the_disk_is_kept() {
     assert_eq!(kept(&[(u64::MAX, 4, 0), (u64::MAX, 4, 7)], 80), 10);
     assert_eq!(kept(&[(64 * MIB, 4, 0)], 0), 0);
 }
+
+fn table(bytes_max: u64, bytes_outstanding: u64) -> NewTable {
+    NewTable { level: 4, bytes_max, bytes_outstanding, is_hot: false, choice: Choice::ByRules }
+}
+
+/// Outputs of compactions once left less at home than the store needs there for a deletion.
+#[test]
+fn tables_leave_the_home_room_for_small_files() {
+    let home = |free: u64| Space { logical_total: 640 * MIB, logical_used: 640 * MIB - free, ..Space::default() };
+    assert!(!is_room_only_on_fast(&table(7 * MIB, 0), home(17 * MIB), 100 * MIB));
+    assert!(is_room_only_on_fast(&table(7 * MIB + 1, 0), home(17 * MIB), 100 * MIB));
+    // Two tables that begin at the same time both see the space that one of them takes.
+    assert!(is_room_only_on_fast(&table(4 * MIB, 8 * MIB), home(17 * MIB), 100 * MIB));
+    // It has to be somewhere.
+    assert!(!is_room_only_on_fast(&table(8 * MIB, 8 * MIB), home(17 * MIB), 8 * MIB));
+    let large = |free: u64| Space { logical_total: 1 << 40, logical_used: (1 << 40) - free, ..Space::default() };
+    assert!(is_room_only_on_fast(&table(64 * MIB, 0), large(319 * MIB), 1 << 30));
+    assert!(!is_room_only_on_fast(&table(64 * MIB, 0), large(320 * MIB), 1 << 30));
+    // A home that does not say what it has takes everything.
+    assert!(!is_room_only_on_fast(&table(1, 1), Space::default(), 100 * MIB));
+}

@@ -51,7 +51,21 @@ pub(crate) fn situ(directory: &Path, arguments: &[&str]) -> Ran {
 /// Runs it with `input` on stdin.
 pub(crate) fn situ_fed(directory: &Path, arguments: &[&str], input: &[u8]) -> Ran {
     let mut command = program(directory);
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(arguments);
+    fed(command, input)
+}
+
+/// Runs it with `input` on stdin and so many KiB of address space. `None` if a signal ended it.
+pub(crate) fn situ_within(directory: &Path, limit_kib: u64, arguments: &[&str], input: &[u8]) -> Option<Ran> {
+    let mut command = Command::new("/bin/sh");
+    let limited = format!("ulimit -v {limit_kib} && exec \"$0\" \"$@\"");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_situ")]).args(arguments).current_dir(directory);
+    let ran = fed(command, input);
+    (ran.code >= 0).then_some(ran)
+}
+
+fn fed(mut command: Command, input: &[u8]) -> Ran {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
