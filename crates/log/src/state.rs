@@ -340,6 +340,10 @@ impl LogState {
     /// Ends the current file and goes on in the one prepared. Returns the file that was ended and where.
     pub(crate) fn rotate(&mut self) -> Result<(Arc<LogFile>, u64), AppendError> {
         self.refuse_if_ended()?;
+        if self.open.is_none() && self.next.is_some() {
+            // For the mark.
+            self.reserve_buffers(1)?;
+        }
         let NextLogFile { number, pages, page_count, distance } = self.next.take().ok_or(AppendError::NotPrepared)?;
         self.end_file(flag::ENDED);
         let end = self.file.position(self.next_page);

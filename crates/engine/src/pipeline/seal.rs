@@ -11,6 +11,7 @@ use crate::versions::store::log_file_bytes;
 use crate::{Error, Result};
 use situ_log::AppendError;
 use situ_pipeline::{NoLogFile, SpaceUse};
+use situ_storage::Error as StorageError;
 use std::sync::Arc;
 
 /// The effect of level 0's limit on tables: it keeps a memtable from being sealed, or is ignored.
@@ -105,6 +106,9 @@ impl Memory {
             }
             Err(AppendError::Failed(error)) => {
                 Err(Unsealed::Refused(Box::new(Error::Failed { cause: Box::new(error) })))
+            }
+            Err(AppendError::OutOfMemory { bytes }) => {
+                Err(Unsealed::Refused(Box::new(StorageError::out_of_memory(bytes, "the end of a log file").into())))
             }
             Err(_) => Err(NoRoom::LogFile(NoLogFile { bytes: 0, file: log.file() }).into()),
         }

@@ -295,6 +295,7 @@ impl Environment for Writes {
                 Ok(())
             }
             Err(AppendError::Failed(error)) => Err(Obstacle::refused(Refusal::LogFailed(error))),
+            Err(AppendError::OutOfMemory { bytes }) => Err(Obstacle::refused(Refusal::OutOfMemory { bytes })),
             Err(_) => Err(Obstacle::NoRoom(NoLogFile { bytes: 0, file: self.log.file() }.into())),
         }
     }

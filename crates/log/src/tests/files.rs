@@ -278,6 +278,21 @@ fn a_log_that_began_with_a_short_file_goes_on_in_longer_ones() {
     assert!(log.room_bytes() > 1 << 20, "{}", log.room_bytes());
 }
 
+/// The mark at the end of a file took a buffer by an allocation that ends the process.
+#[test]
+fn a_rotation_without_memory_for_its_mark_is_refused() {
+    let shadow = Shadow::default();
+    let log = Log::create(shadow.volume(), Env::system(), LogOptions::default(), 1).unwrap();
+    log.prepare_next(2, 0).unwrap();
+    BUFFERS_LEFT.set(0);
+    assert!(matches!(log.rotate(), Err(AppendError::OutOfMemory { .. })));
+    BUFFERS_LEFT.set(usize::MAX);
+    assert_eq!(log.rotate().unwrap(), 2);
+    log.append(&[b"after"]).unwrap();
+    log.sync().unwrap();
+    assert_eq!(bodies(read_all(&shadow, RecoveryMode::Strict).unwrap().1), [b"after"]);
+}
+
 /// A record of several chunks that finds no memory leaves the log as it was.
 #[test]
 fn a_record_for_which_there_is_no_memory_is_refused_whole() {
