@@ -132,6 +132,7 @@ features: cargo
 	cargo clippy --locked -p situ --all-targets -- -D warnings
 	for feature in cache hash offload; do cargo clippy --locked -p situ --features "$$feature" -- -D warnings || exit 1; done
 	cargo clippy --locked -p situ-cli --no-default-features -- -D warnings
+	cargo clippy --locked -p situ-accel --all-targets --features cuda -- -D warnings
 
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
 # A test that has failed runs once more, alone in a process. If it passes then, the last lines call it FLAKY.
