@@ -19,13 +19,8 @@ use crate::versions::snapshot::Snapshots;
 use crate::versions::store::{Registry, Versions};
 use crate::versions::version::TableSource;
 use crate::work::Work;
-use crate::work::collect::Collections;
-use crate::work::debts::DebtWatch;
-use crate::work::pacer::Pacer;
 use crate::work::placed::Placed;
-use crate::work::throttle::CompactionThrottle;
 use situ_base::Env;
-use situ_compaction::CompactorParts;
 use situ_log::Log;
 use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::Volume;
@@ -100,7 +95,6 @@ impl Core {
             // A writer of values holds a handle to the store.
             numbers.upgrade().map_or(0, |versions| versions.new_number())
         }));
-        let has_work = Arc::clone(&work);
         let placed = Placed::new(&env, &versions, &work, &progress);
         let places = versions.source.volumes.places(Arc::clone(&placed) as Arc<dyn PlacedStore>);
         let memory = Arc::new(Memory {
@@ -129,28 +123,8 @@ impl Core {
         let pipeline = Arc::new(Pipeline::new(&env, Arc::clone(&memory), log, Arc::clone(&progress), limits));
         let events = [work, progress, editor_returned];
         health.wakes(vec![Box::new(pipeline.bell()), Box::new(move || events.iter().for_each(|event| event.notify()))]);
-        let compactor = CompactorParts { env: env.clone(), event: has_work, threads: options.compaction_threads };
-        let work = Arc::new(Work {
-            id,
-            env: env.clone(),
-            health: Arc::clone(&health),
-            versions: Arc::clone(&versions),
-            memory: Arc::clone(&memory),
-            pipeline: Arc::clone(&pipeline),
-            options: options.clone(),
-            has_flushed_own: AtomicBool::new(false),
-            pacer: Pacer::default(),
-            throttle: CompactionThrottle::default(),
-            scheduling: Mutex::new(()),
-            compactor: options.compactor.make(compactor),
-            jobs: Mutex::default(),
-            next_task: AtomicU64::new(1),
-            collections: Collections::default(),
-            debt_watch: DebtWatch::new(env.clock.now(), last_sequence),
-            places,
-        });
+        let work = Work::new(id, &options, &memory, &pipeline, places);
         placed.belongs_to(&work);
-        health.stats.read_tails.watch(work.compactor.pipelines());
         let above: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(&work) as Arc<dyn Above>));
         memory.stand_below(above);
         memory.space.begin();

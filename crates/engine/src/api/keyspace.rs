@@ -422,7 +422,7 @@ impl Keyspace {
     /// The store takes no writes, or the flush failed (a full disk); [`Error::Level0Full`].
     pub fn flush(&self) -> Result<()> {
         self.check()?;
-        self.core.work.flush(&self.inner, Level0::Heeded)
+        self.core.work.flushes.flush(&self.inner, Level0::Heeded)
     }
 
     /// Compacts everything between `begin` and `end` (`None`: no bound) into the deepest level, and waits for it. The

@@ -590,7 +590,7 @@ impl Store {
             .versions
             .keyspaces()
             .iter()
-            .try_for_each(|keyspace| self.core().work.flush(keyspace, Level0::Heeded))
+            .try_for_each(|keyspace| self.core().work.flushes.flush(keyspace, Level0::Heeded))
     }
 
     /// Waits until background work has nothing left to do.
@@ -680,7 +680,7 @@ impl Store {
             space: core.versions.volume.space(),
             watched_space: core.memory.space.properties(),
             value_log: core.versions.source.values.log_if_open().map(|log| ValueLogProperties::of(log)),
-            debts: core.work.debt_properties(),
+            debts: core.work.debts.properties(),
         }
     }
 }

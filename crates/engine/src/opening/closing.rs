@@ -21,7 +21,8 @@ use crate::base::store_id::is_own_thread;
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::work::background::{Background, may_have_values};
+use crate::work::background::Background;
+use crate::work::separate::may_have_values;
 use crate::{Error, Result};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -77,9 +78,9 @@ impl Open {
         if let Some(background) = &self.background {
             background.join(&core.work);
         }
-        core.work.land_the_last();
+        core.work.compactions.land_the_last();
         // The thread of a task ends a little later than the task: it must not hold the last handle of the store.
-        core.work.compactor.close();
+        core.work.compactions.compactor().close();
         core.versions.delete_obsolete();
         core.end_value_writers();
         // Even after a failure, the log is made as durable as possible.

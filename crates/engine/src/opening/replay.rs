@@ -20,10 +20,8 @@ use crate::opening::carry::Carried;
 use crate::opening::open::StoreState;
 use crate::pipeline::total::WORTH_A_FLUSH_BYTES;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::version::{Added, TableFile, TableSource, Version};
+use crate::versions::version::{TableFile, Version};
 use crate::versions::view::{MemtableSlot, View};
-use crate::work::flush::Flushed;
-use crate::work::task_host::{Host, describe};
 use situ_log::{RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, Volume};
 use situ_table::range_del::RangeTombstone;
@@ -301,7 +299,7 @@ impl<'a> Replay<'a> {
             while let Some(slot) = target.sealed.pop() {
                 self.makes_tables = true;
                 target.keyspace.owes_level0.store(true, Ordering::Relaxed);
-                write_table(self.core, &target.keyspace, &slot)?;
+                self.core.work.flushes.write_replayed(&target.keyspace, &slot)?;
             }
         }
         Ok(())
@@ -345,27 +343,6 @@ impl<'a> Replay<'a> {
         }
         Ok(())
     }
-}
-
-/// Writes a memtable as a table of level 0 that is in the keyspace's version, and in no manifest yet.
-fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
-    let source: &Arc<TableSource> = &core.versions.source;
-    let write = |host: &Arc<Host>| core.work.write_slot(keyspace, slot, host);
-    let host = Host::new(&core.work, false, slot.bytes()).separating(keyspace);
-    let write = |host: &Arc<Host>| {
-        let flushed = write(host)?;
-        host.separator().iter().for_each(|separator| separator.keep());
-        Ok(flushed)
-    };
-    let Flushed { tables, written, dead, .. } = core.work.with_spill(host, write, |flushed| &flushed.tables[..])?;
-    let added: Vec<Added> = tables.iter().map(|t| Added { level: 0, meta: describe(t) }).collect();
-    let version = keyspace.view.load().version.apply(&[], &added, source);
-    let version = version.and_then(|version| version.with_segments(&written, &[], source));
-    let version = Arc::new(version.map_err(|text| core.work.broken_version(keyspace, text))?);
-    version.segments.note(&written, &version.segments.counted(&dead));
-    keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
-    slot.memtable.let_go();
-    Ok(())
 }
 
 /// Returns an error about a record, with its place in the log.

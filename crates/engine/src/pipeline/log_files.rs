@@ -10,7 +10,7 @@ use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
 use situ_log::{Log, LogOptions};
 use situ_pipeline::LogFileLength;
-use situ_storage::Error as StorageError;
+use situ_storage::{Error as StorageError, FileName};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -174,6 +174,77 @@ impl Memory {
         let Some(log) = &self.log else { return Ok(()) };
         let oldest = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
         oldest.map_or(Ok(()), |oldest| Ok(log.release(oldest)?))
+    }
+
+    /// Returns true if records go to this volume, or will with the next file. The one that is ready is kept for as long
+    /// as no other could be made.
+    pub(crate) fn log_lies_on(&self, log: &Log, volume: u32) -> bool {
+        let numbers = [Some(log.file()), Some(self.prepared_log()), log.next_file()];
+        numbers.into_iter().flatten().any(|number| self.log_file_lies_on(number, volume))
+    }
+
+    fn log_file_lies_on(&self, number: u64, volume: u32) -> bool {
+        self.versions.source.volumes.volume_of(FileName::Log(number)) == volume
+    }
+
+    /// Lets records go to other volumes than this one from now on.
+    pub(crate) fn move_log(&self, from: u32) -> Result<()> {
+        let log = self.writable()?;
+        while self.log_lies_on(log, from) {
+            // A file that was made ready may be on the volume: another number takes its place.
+            let ready = self.prepared_log();
+            if self.log_file_lies_on(ready, from) {
+                self.log_rotated(ready);
+            }
+            self.prepare_log(0)?;
+            let mut commit = lock(&self.commit);
+            let is_elsewhere = !self.log_file_lies_on(log.file(), from);
+            // Another thread may have gone on to the file meanwhile; then it is tried again.
+            let _ = if is_elsewhere { Ok(()) } else { self.rotate_locked(&mut commit) };
+            drop(commit);
+            self.writable()?;
+        }
+        Ok(())
+    }
+
+    /// Gives back the room of log files that are not needed. If no memtable holds anything, the log goes on in a short
+    /// file.
+    pub(crate) fn trim_log(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        // First what needs no room: the disk may be full.
+        log.drop_spares()?;
+        if self.is_flushed()
+            && let Err(error) = self.shorten_log(log)
+        {
+            // The compaction is done, and the log goes on in the file that it has.
+            self.health.note_job_failure("shorten log", error);
+        }
+        self.release_logs();
+        Ok(log.drop_spares()?)
+    }
+
+    /// Goes on in a short log file, if still no memtable holds anything, and lets go of those before it.
+    fn shorten_log(&self, log: &Log) -> Result<()> {
+        self.prepare_log_at_rest()?;
+        {
+            let mut commit = lock(&self.commit);
+            // Asked again: with the lock held, no thread writes.
+            if !self.is_flushed() || self.rotate_locked(&mut commit).is_err() {
+                return Ok(());
+            }
+        }
+        self.note_log_numbers()?;
+        // The last page of the file before would be written with the next records, and must be before it can go.
+        log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
+        Ok(())
+    }
+
+    /// Returns true if all memtables are empty.
+    fn is_flushed(&self) -> bool {
+        self.versions.keyspaces().iter().all(|keyspace| {
+            let view = keyspace.view.load();
+            view.sealed.is_empty() && view.active.is_empty()
+        })
     }
 
     /// Returns the oldest log file that a memtable which is written to holds back, and whose memtable that is.

@@ -10,10 +10,74 @@ use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::Manifest;
 use crate::versions::store::Versions;
+use crate::versions::version::{Added, Removed, Version};
 use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
+use situ_compaction::{DroppedValues, ValueLocation};
+use situ_values::Written;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Values in the value log that replaced tables had handles for, and their replacements have not.
+#[derive(Default)]
+pub(crate) struct DeadValues {
+    pub(crate) sums: Vec<DroppedValues>,
+    pub(crate) places: Vec<ValueLocation>,
+}
+
+/// A change of one keyspace's version.
+#[derive(Default)]
+pub(crate) struct Change {
+    pub(crate) removed: Vec<Removed>,
+    pub(crate) added: Vec<Added>,
+    /// Values that are new in segments.
+    pub(crate) written: Vec<Written>,
+    pub(crate) segments_removed: Vec<u64>,
+    pub(crate) dead: DeadValues,
+    /// The memtable that the added tables replace.
+    pub(crate) flushed: Option<Arc<MemtableSlot>>,
+    /// The log files that keyspaces need from then on.
+    pub(crate) log_numbers: Vec<(u32, u64)>,
+}
+
+impl Versions {
+    /// Waits for the right to change versions, which one thread at a time has.
+    pub(crate) fn edit(&self) -> Result<VersionEditor<'_>> {
+        loop {
+            let seen = self.editor_returned.generation();
+            if let Some(manifest) = lock(&self.manifest).take() {
+                return Ok(VersionEditor { versions: self, manifest: Some(manifest) });
+            }
+            if !self.is_writable {
+                return Err(Error::ReadOnly);
+            }
+            self.editor_returned.wait(seen, None);
+        }
+    }
+
+    /// Settles if keyspaces whose drop is in doubt are dropped. Returns false if there is none.
+    pub(crate) fn settle_drops(&self) -> Result<bool> {
+        let in_doubt = self.keyspaces().iter().any(|keyspace| keyspace.doubtful_drop.load().is_some());
+        if in_doubt {
+            self.edit()?.settle()?;
+        }
+        Ok(in_doubt)
+    }
+
+    /// Returns the version of a keyspace after a change. A change that does not fit makes the store read-only.
+    pub(crate) fn changed(&self, keyspace: &KeyspaceCore, change: &Change) -> Result<Version> {
+        let Change { removed, added, written, segments_removed, dead, .. } = change;
+        let before = &keyspace.view.load().version;
+        let version = match removed.is_empty() && added.is_empty() {
+            true => Ok(Version::clone(before)),
+            false => before.apply(removed, added, &self.source),
+        };
+        let version = version.and_then(|version| version.with_segments(written, segments_removed, &self.source));
+        let version = version.map_err(|text| self.broken_version(keyspace, text))?;
+        // A reader of what is replaced has a view with a version of this era, or of one before.
+        Ok(if dead.places.is_empty() { version } else { version.in_next_era() })
+    }
+}
 
 /// The right to change versions; given back on drop.
 pub(crate) struct VersionEditor<'a> {
@@ -63,6 +127,45 @@ impl VersionEditor<'_> {
             versions.health.note_job_failure("rewrite manifest", error);
         }
         Ok(())
+    }
+
+    /// Makes a change of a keyspace durable, and then visible. Returns the new version.
+    ///
+    /// # Errors
+    /// The keyspace is dropped; the change does not fit, and the store is read-only; as [`apply`](VersionEditor::apply).
+    pub(crate) fn change(&mut self, keyspace: &KeyspaceCore, change: Change) -> Result<Arc<Version>> {
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
+        }
+        let version = Arc::new(self.versions.changed(keyspace, &change)?);
+        let Change { removed, added, written, segments_removed, dead, flushed, log_numbers } = change;
+        let dead_sums = version.segments.counted(&dead.sums);
+        let before = Arc::clone(&keyspace.view.load().version);
+        let id = keyspace.id;
+        let edit = Edit {
+            log_numbers,
+            removed: removed.into_iter().map(|removed| (id, removed)).collect(),
+            added: added.into_iter().map(|added| (id, added)).collect(),
+            values_written: written.iter().map(|written| (id, *written)).collect(),
+            values_dead: dead_sums.iter().map(|dead| (id, *dead)).collect(),
+            segments_removed: segments_removed.iter().map(|number| (id, *number)).collect(),
+            ..Edit::default()
+        };
+        self.apply(edit, || {
+            version.segments.note(&written, &dead_sums);
+            if !dead.places.is_empty() {
+                before.segments.end_era(&version.segments, dead.places, &self.versions.source.values);
+            }
+            keyspace.view.rcu(|view| {
+                let mut view = (**view).clone();
+                view.sealed.retain(|slot| flushed.as_ref().is_none_or(|flushed| !Arc::ptr_eq(slot, flushed)));
+                view.version = Arc::clone(&version);
+                view
+            });
+            flushed.iter().for_each(|slot| slot.memtable.let_go());
+            segments_removed.iter().filter_map(|number| before.segments.find(*number)).for_each(|file| file.retire());
+        })?;
+        Ok(version)
     }
 
     /// Puts a new manifest in force without a doubtful edit, if there is one: its tables were never there, and its

@@ -157,6 +157,26 @@ impl fmt::Display for Job {
     }
 }
 
+/// Returns the spans where data older than a merge's inputs may lie. They are everything outside the job in the levels
+/// that `job` does not reach above, if its output goes to the adjacent level. Without a job (a flush): in all levels.
+pub(crate) fn spans_below(version: &Version, job: Option<(&Job, usize)>) -> Vec<Vec<KeySpan>> {
+    let mut below = Vec::new();
+    let is_input = |number| job.is_some_and(|(job, _)| job.files().any(|(_, f)| f.meta.number == number));
+    let lists_level0 = job.is_none_or(|(_, output_level)| output_level == 0);
+    if lists_level0 {
+        // Tables of level 0 overlap: each is a list of its own. Newer ones among them cost nothing but precision.
+        let others = version.levels[0].files.iter().filter(|f| !is_input(f.meta.number));
+        below.extend(others.map(|f| vec![f.meta.span.clone()]));
+    }
+    let first = job.map_or(1, |(_, output_level)| output_level + 1);
+    for level in &version.levels[first..] {
+        if !level.files.is_empty() {
+            below.push(level.files.iter().map(|f| f.meta.span.clone()).collect());
+        }
+    }
+    below
+}
+
 /// The target size of each level, and the level that level 0 is compacted into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Targets {

@@ -56,6 +56,11 @@ pub(crate) fn bounds(options: &KeyspaceOptions) -> Option<(usize, usize)> {
     Some((min_bytes.max(prefix_bytes), prefix_bytes))
 }
 
+/// Returns true if a keyspace has values in the value log, or may get some.
+pub(crate) fn may_have_values(keyspace: &KeyspaceCore) -> bool {
+    bounds(&keyspace.options).is_some() || !keyspace.view.load().version.segments.is_empty()
+}
+
 impl Separator {
     /// Returns the separator of a keyspace; `None` if the keyspace keeps all values in tables.
     pub(crate) fn of(keyspace: &Arc<KeyspaceCore>, source: &Arc<ValueSource>) -> Option<Separator> {

@@ -9,17 +9,18 @@
 //! **Failure.** The files of a merge that was given up are removed.
 
 use crate::base::listener::StoreEvent;
-use crate::base::places::{Choice, HOME, NewTable, Reserved};
+use crate::base::places::{Choice, HOME, NewTable, Places, Reserved};
 use crate::base::sync::lock;
 use crate::pipeline::space::Promise;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::Pointers;
+use crate::versions::store::Versions;
 use crate::versions::version::TableMeta;
-use crate::work::Work;
-use crate::work::background::may_have_values;
-use crate::work::separate::Separator;
+use crate::work::pacer::Pacer;
+use crate::work::separate::{Separator, may_have_values};
 use crate::{Error, Result};
 use situ_compaction::{CompactionFilter, OutputTable, TablePlace, TaskError, TaskHost, ValueHandles};
+use situ_log::Log;
 use situ_storage::{Error as StorageError, FileName, Reader, Result as StorageResult, Writer};
 use situ_table::Warming;
 use std::collections::{BTreeMap, HashSet};
@@ -28,9 +29,19 @@ use std::sync::{Arc, Mutex};
 /// Tables are not cut shorter than this to fit into what room there is.
 const SHORT_TABLE_BYTES: u64 = 1 << 20;
 
+/// The parts of a store that serve running merges.
+pub(crate) struct Hosts {
+    pub(crate) versions: Arc<Versions>,
+    /// None if the store is open read-only.
+    pub(crate) log: Option<Arc<Log>>,
+    /// Decides where new tables go.
+    pub(crate) places: Arc<dyn Places>,
+    pub(crate) pacer: Arc<Pacer>,
+}
+
 /// The store's services for a running merge, and the files that the merge has begun.
 pub(crate) struct Host {
-    work: Arc<Work>,
+    of: Arc<Hosts>,
     begun: Mutex<Vec<u64>>,
     /// Reserved places in which this process has not begun a file: a unit elsewhere may.
     reserved: Mutex<BTreeMap<u64, Reserved>>,
@@ -56,9 +67,9 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(work: &Arc<Work>, paced: bool, target_bytes: u64) -> Host {
+    pub(crate) fn new(of: &Arc<Hosts>, paced: bool, target_bytes: u64) -> Host {
         Host {
-            work: Arc::clone(work),
+            of: Arc::clone(of),
             begun: Mutex::new(Vec::new()),
             reserved: Mutex::default(),
             paced,
@@ -67,7 +78,7 @@ impl Host {
             hot: false,
             choice: Choice::ByRules,
             refusal: Arc::default(),
-            warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&work.versions.source.cache)))),
+            warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&of.versions.source.cache)))),
             separator: None,
             has_handles: false,
             lifetimes_by: None,
@@ -82,7 +93,7 @@ impl Host {
 
     /// Returns the host for a flush of a keyspace.
     pub(crate) fn separating(self, keyspace: &Arc<KeyspaceCore>) -> Host {
-        let separator = Separator::of(keyspace, &self.work.versions.source.values);
+        let separator = Separator::of(keyspace, &self.of.versions.source.values);
         let lifetimes_by = keyspace.options.compaction_filter.clone();
         Host { separator, lifetimes_by, ..self }.of_keyspace(keyspace)
     }
@@ -100,7 +111,7 @@ impl Host {
             is_debt: self.is_debt,
             lifetimes_by: self.lifetimes_by.clone(),
             promise: self.promise.clone(),
-            ..Host::new(&self.work, self.paced, target_bytes)
+            ..Host::new(&self.of, self.paced, target_bytes)
         }
     }
 
@@ -114,9 +125,9 @@ impl Host {
         Host { hot, ..self }
     }
 
-    /// Returns the host with physical space for its writes.
-    pub(crate) fn promised(self, promise: Promise) -> Host {
-        Host { promise: Some(Arc::new(promise)), ..self }
+    /// Returns the host with physical space for its writes, if a promise says how much.
+    pub(crate) fn promised(self, promise: Option<Promise>) -> Host {
+        Host { promise: promise.map(Arc::new), ..self }
     }
 
     /// Returns a host for the same work, once more and all at home.
@@ -148,7 +159,7 @@ impl Host {
     }
 
     fn number(&self) -> u64 {
-        let number = self.work.versions.new_number();
+        let number = self.of.versions.new_number();
         lock(&self.begun).push(number);
         number
     }
@@ -162,20 +173,20 @@ impl Host {
             is_flushed: !self.paced,
             choice: self.choice,
         };
-        self.work.places.for_table(&table)
+        self.of.places.for_table(&table)
     }
 
     /// Begins a table on a volume other than the home; `None` if the volume refuses.
     fn begin_elsewhere(&self, level: usize, place: TablePlace) -> Option<Box<dyn Writer>> {
         let TablePlace { volume, number } = place;
-        match self.work.versions.source.volumes.begin_table(volume, number, self.target_bytes) {
+        match self.of.versions.source.volumes.begin_table(volume, number, self.target_bytes) {
             Ok(None) => None,
             Ok(Some(inner)) => {
-                let (work, refusal) = (Arc::clone(&self.work), Arc::clone(&self.refusal));
-                Some(Box::new(Watched { inner, watch: Watch { work, volume, level, refusal } }))
+                let (places, refusal) = (Arc::clone(&self.of.places), Arc::clone(&self.refusal));
+                Some(Box::new(Watched { inner, watch: Watch { places, volume, level, refusal } }))
             }
             Err(error) => {
-                self.work.places.refused(volume, level, &error);
+                self.of.places.refused(volume, level, &error);
                 None
             }
         }
@@ -183,7 +194,7 @@ impl Host {
 
     /// Reserves a place on a volume other than the home; false if the volume takes no files.
     fn reserve_elsewhere(&self, volume: u32, number: u64) -> bool {
-        let Some(reserved) = self.work.versions.source.volumes.reserve_table(volume, number) else { return false };
+        let Some(reserved) = self.of.versions.source.volumes.reserve_table(volume, number) else { return false };
         lock(&self.reserved).insert(number, reserved);
         true
     }
@@ -197,10 +208,10 @@ impl Host {
         let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
         for number in lock(&self.begun).drain(..) {
             // Those that are kept were installed, and are not there any more.
-            self.work.versions.source.give_up_looked_at(number);
+            self.of.versions.source.give_up_looked_at(number);
             if !kept.contains(&number) {
-                self.work.versions.source.obsolete.add(number);
-                self.work.versions.never_name(number);
+                self.of.versions.source.obsolete.add(number);
+                self.of.versions.never_name(number);
             }
         }
         if let Some(warming) = &self.warming {
@@ -229,12 +240,12 @@ impl TaskHost for Host {
             // Something of it may be on that volume: the name is not used on another one.
             place = TablePlace { volume: HOME, number: self.number() };
         }
-        let name = self.work.versions.name_to_begin(place.number);
-        Ok((place, self.work.versions.volume.create(name, self.target_bytes)?))
+        let name = self.of.versions.name_to_begin(place.number);
+        Ok((place, self.of.versions.volume.create(name, self.target_bytes)?))
     }
 
     fn open(&self, place: TablePlace) -> StorageResult<Arc<dyn Reader>> {
-        self.work.versions.volume.open(FileName::Table(place.number))
+        self.of.versions.volume.open(FileName::Table(place.number))
     }
 
     fn warming(&self) -> Option<Arc<Warming>> {
@@ -260,8 +271,8 @@ impl TaskHost for Host {
     }
 
     fn find(&self, table: &OutputTable) -> Result<(), String> {
-        self.work.versions.source.volumes.adopt_table(table.volume, table.number);
-        let found = self.work.versions.source.look_at(table.number);
+        self.of.versions.source.volumes.adopt_table(table.volume, table.number);
+        let found = self.of.versions.source.look_at(table.number);
         let found = found.map_err(|error| format!("table {}: {error}", table.number))?;
         if found != table.summary {
             return Err(format!("table {}: its file is not the one that the unit tells of", table.number));
@@ -272,14 +283,14 @@ impl TaskHost for Host {
     fn pace(&self, bytes: u64) {
         self.promise.iter().for_each(|promise| promise.written(bytes));
         if self.is_debt {
-            self.work.pacer.pace_idle(&self.work, bytes);
+            self.of.pacer.pace_idle(bytes);
         } else if self.paced {
-            self.work.pacer.pace(&self.work, bytes);
+            self.of.pacer.pace(bytes);
         }
     }
 
     fn cancelled(&self) -> bool {
-        self.work.health.is_closing() || self.work.health.failure().is_some() || self.is_out_of_space()
+        self.of.versions.health.check_sound().is_err() || self.is_out_of_space()
     }
 }
 
@@ -291,7 +302,7 @@ struct Watched {
 
 /// Notes why a table could not be written.
 struct Watch {
-    work: Arc<Work>,
+    places: Arc<dyn Places>,
     volume: u32,
     level: usize,
     refusal: Arc<Mutex<Option<StorageError>>>,
@@ -300,7 +311,7 @@ struct Watch {
 impl Watch {
     fn note<T>(&self, result: StorageResult<T>) -> StorageResult<T> {
         result.inspect_err(|error| {
-            self.work.places.refused(self.volume, self.level, error);
+            self.places.refused(self.volume, self.level, error);
             *lock(&self.refusal) = Some(error.clone());
         })
     }
@@ -360,15 +371,15 @@ pub(crate) fn describe(table: &OutputTable) -> TableMeta {
     }
 }
 
-impl Work {
+impl Hosts {
     /// Has `run` write tables. If a volume other than the home refuses one in the middle, `run` starts again at home.
     /// If the home is full, it starts again on any volume with room. Files that a run has written and did not return
     /// are removed.
     pub(crate) fn with_spill<T>(
-        self: &Arc<Self>,
+        &self,
         host: Host,
         run: impl Fn(&Arc<Host>) -> Result<T>,
-        tables: impl Fn(&T) -> &[situ_compaction::OutputTable],
+        tables: impl Fn(&T) -> &[OutputTable],
     ) -> Result<T> {
         let once = |host: Host| {
             let host = Arc::new(host);
@@ -389,7 +400,7 @@ impl Work {
     /// Returns a host with another choice of volumes for the work that a run with `host` could not write, if there is
     /// one.
     pub(crate) fn spill(&self, host: &Host, error: &Error) -> Option<Host> {
-        if self.health.is_closing() || self.health.failure().is_some() {
+        if self.versions.health.check_sound().is_err() {
             return None;
         }
         if host.was_refused() {
@@ -404,16 +415,27 @@ impl Work {
             free = self.places.free_elsewhere()?;
         }
         let reason = error.to_string();
-        self.health.tell(|| StoreEvent::HomeFull { reason });
+        self.versions.health.tell(|| StoreEvent::HomeFull { reason });
         Some(host.wherever_is_room(free))
     }
-}
 
-impl Work {
     /// Removes the log files without records, on whichever disk they lie.
     fn give_up_unused_log(&self) {
-        if let Some(Err(error)) = self.memory.log.as_ref().map(|log| log.drop_next()) {
-            self.health.note_job_failure("recycle log", error.into());
+        if let Some(Err(error)) = self.log.as_ref().map(|log| log.drop_next()) {
+            self.versions.health.note_job_failure("recycle log", error.into());
+        }
+    }
+
+    /// Tells of tables that are in the version by now.
+    pub(crate) fn tell_created(&self, keyspace: &KeyspaceCore, level: usize, tables: &[OutputTable]) {
+        for table in tables {
+            self.versions.health.tell(|| StoreEvent::TableCreated {
+                keyspace: keyspace.name.clone(),
+                table: table.number,
+                level,
+                bytes: table.summary.bytes,
+                entries: table.summary.properties.entries,
+            });
         }
     }
 }
