@@ -8,9 +8,13 @@ use crate::base::health::Health;
 use crate::base::options::Options;
 use crate::base::places::PlacedStore;
 use crate::base::store_id::StoreId;
+use crate::pipeline::flush_queue::FlushQueue;
+use crate::pipeline::log_files::LogFiles;
 use crate::pipeline::places::Places;
 use crate::pipeline::space;
 use crate::pipeline::stall::Stall;
+use crate::pipeline::switch::MemtableSwitch;
+use crate::pipeline::total::MemtableBudget;
 use crate::pipeline::{Above, Commit, Memory, Pipeline};
 use crate::read::future::Readers;
 use crate::rows::Transactions;
@@ -24,7 +28,7 @@ use situ_base::Env;
 use situ_log::Log;
 use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::Volume;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::sync::{OnceLock, Weak};
 
@@ -97,24 +101,24 @@ impl Core {
         }));
         let placed = Placed::new(&env, &versions, &work, &progress);
         let places = versions.source.volumes.places(Arc::clone(&placed) as Arc<dyn PlacedStore>);
+        let space = space::watch(Arc::clone(&env.clock), &versions, log.is_some());
+        let queue = FlushQueue::new(&versions, &progress);
+        let log_files = LogFiles::new(&versions, &space, &queue, log.clone(), log_number);
+        let switch = Arc::new(MemtableSwitch { log_files: Arc::clone(&log_files) });
         let memory = Arc::new(Memory {
             env: env.clone(),
             health: Arc::clone(&health),
             versions: Arc::clone(&versions),
             above: OnceLock::new(),
-            meter,
-            log: log.clone(),
-            first_log: log_number,
+            log_files,
+            budget: MemtableBudget { meter, switch: Arc::clone(&switch) },
+            switch,
+            queue,
             commit: Mutex::new(Commit::new(last_sequence, destinations)),
             work: Arc::clone(&work),
             progress: Arc::clone(&progress),
             stall: Stall::default(),
-            space: space::watch(Arc::clone(&env.clock), &versions, log.is_some()),
-            prepared_log: AtomicU64::new(0),
-            log_wanted: AtomicBool::new(false),
-            flushes_releasing: AtomicUsize::new(0),
-            log_area_stops: AtomicBool::new(false),
-            troubles: Mutex::default(),
+            space,
         });
         let limits = Limits {
             loggers: if options.ablation.serial_log { 1 } else { LOGGERS_MAX },

@@ -37,7 +37,7 @@ use crate::base::options::Options;
 use crate::base::places::Places;
 use crate::base::store_id::StoreId;
 use crate::base::sync::lock;
-use crate::pipeline::seal::Level0;
+use crate::pipeline::no_room::Level0;
 use crate::pipeline::{Above, Memory, Pipeline};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::work::budgets::Budgets;
@@ -93,7 +93,7 @@ impl Work {
         let debts = DebtWatch::new(memory, &schedule, &idle, log_bytes_max);
         let hosts = Arc::new(Hosts {
             versions: Arc::clone(versions),
-            log: memory.log.clone(),
+            log: memory.log().cloned(),
             places: Arc::clone(&places),
             pacer: Arc::clone(&pacer),
         });
@@ -125,7 +125,7 @@ impl Work {
     /// Returns the failure of background work that has not succeeded since.
     pub(crate) fn trouble(&self) -> Option<Error> {
         let failing = {
-            let troubles = lock(&self.memory.troubles);
+            let troubles = lock(&self.memory.queue.troubles);
             let compaction = || troubles.compaction.error.clone();
             troubles.flush.error.clone().or_else(compaction).or_else(|| troubles.collection.error.clone())
         };
@@ -208,7 +208,7 @@ impl Above for Work {
     }
 
     fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error> {
-        let trouble = lock(&self.memory.troubles).compaction.clone();
+        let trouble = lock(&self.memory.queue.troubles).compaction.clone();
         self.schedule.why_level0_stays(keyspace, trouble)
     }
 

@@ -18,7 +18,7 @@ use crate::opening::closing::Open;
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::opening::values::check_room_for_values;
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
-use crate::pipeline::seal::Level0;
+use crate::pipeline::no_room::Level0;
 use crate::pipeline::space::SpaceProperties;
 use crate::pipeline::write::write;
 use crate::versions::edit::Edit;
@@ -390,7 +390,7 @@ impl Store {
             }
         };
         let log_number = lock(&core.memory.commit).places.log_number;
-        let meter = &core.memory.meter;
+        let meter = &core.memory.budget.meter;
         let inner = KeyspaceCore::new(id, name.to_owned(), options, Version::empty(), log_number, meter);
         let edit = Edit {
             next_keyspace: Some(id + 1),
@@ -449,7 +449,7 @@ impl Store {
         drop(editor);
         if dropped.is_ok() {
             keyspace.give_up_value_writers();
-            core.memory.release_logs();
+            core.memory.log_files.release();
         }
         core.memory.work.notify();
         core.memory.progress.notify();
@@ -642,15 +642,15 @@ impl Store {
         let cache = &core.versions.source.cache;
         let views = core.versions.keyspaces().iter().map(|k| k.view.load_full()).collect::<Vec<_>>();
         let stats = cache.stats();
-        let log = core.memory.log.as_ref().map(|log| log.metrics()).unwrap_or_default();
+        let log = core.memory.log().map(|log| log.metrics()).unwrap_or_default();
         let (writes_waiting, waiting_bytes) = core.pipeline.waiting();
         let (tables_open, table_descriptors) = core.versions.source.open();
         StoreProperties {
             location: core.versions.volume.location(),
             keyspaces: views.len(),
-            memtable_bytes: core.memory.meter.bytes(),
-            memtable_bytes_max: core.memory.meter.bytes_max(),
-            memtable_held_bytes: core.memory.meter.held_bytes(),
+            memtable_bytes: core.memory.budget.meter.bytes(),
+            memtable_bytes_max: core.memory.budget.meter.bytes_max(),
+            memtable_held_bytes: core.memory.budget.meter.held_bytes(),
             cache_bytes: stats.block_bytes + stats.pinned_bytes,
             cache_pinned_bytes: stats.pinned_bytes,
             cache_bytes_max: core.options.cache_bytes,

@@ -47,9 +47,8 @@ use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Options, setters};
 use crate::base::places::{Found, HomeVolume, Purpose, Volumes};
 use crate::check::verify::{check_identity, differences};
-use crate::opening::open::{
-    Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, StoreState, needed_logs, refuse_hash_store, remove,
-};
+use crate::opening::open::{Built, Ground, IDENTITY, KeyspaceChoices, refuse_hash_store, remove};
+use crate::opening::state::{KeyspaceState, StoreState, needed_logs};
 use crate::opening::values::open_values;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
@@ -635,7 +634,7 @@ impl Repair {
         }
         self.volume.replace(FileName::Identity, IDENTITY.as_bytes())?;
         self.volume.sync_names()?;
-        if let Some(log) = &core.memory.log {
+        if let Some(log) = core.memory.log() {
             log.close()?;
         }
         core.memory.note_closed()

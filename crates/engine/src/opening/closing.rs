@@ -84,11 +84,11 @@ impl Open {
         core.versions.delete_obsolete();
         core.end_value_writers();
         // Even after a failure, the log is made as durable as possible.
-        let closed = core.memory.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
+        let closed = core.memory.log().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
         // The next opening would not find data in files that were moved or removed.
         core.health.fail_if_a_disk_has();
         let closed = core.health.failure().map_or(closed, Err);
-        let closed = if core.memory.log.is_some() { closed.and_then(|()| core.memory.note_closed()) } else { closed };
+        let closed = if core.memory.log().is_some() { closed.and_then(|()| core.memory.note_closed()) } else { closed };
         core.health.wake_all();
         if closed.is_ok() {
             core.tidy_at_the_end();
@@ -131,7 +131,7 @@ impl Core {
     /// Step 4. Nothing depends on it: room that cannot be reported now is reported when it has been used again.
     fn tidy_at_the_end(&self) {
         let volumes = &self.versions.source.volumes;
-        if self.memory.log.is_none() {
+        if self.memory.log().is_none() {
             return;
         }
         let until = self.env.clock.now() + TIDYING_MAX;

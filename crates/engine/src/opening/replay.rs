@@ -17,7 +17,7 @@ use crate::Result;
 use crate::base::batch::{Operation, Record};
 use crate::core::Core;
 use crate::opening::carry::Carried;
-use crate::opening::open::StoreState;
+use crate::opening::state::StoreState;
 use crate::pipeline::total::WORTH_A_FLUSH_BYTES;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{TableFile, Version};
@@ -172,7 +172,7 @@ impl<'a> Replay<'a> {
         let repairs = mode == RecoveryMode::Repair;
         let found = || FoundTables { volume: Arc::clone(&core.versions.volume), unnamed: BTreeMap::new() };
         let found = repairs.then(found);
-        let (makes_tables, over_limit_at) = (false, core.memory.meter.bytes_max());
+        let (makes_tables, over_limit_at) = (false, core.memory.budget.meter.bytes_max());
         let mut replay =
             Replay { core, targets, keep, file: 0, since: None, last: 0, makes_tables, over_limit_at, found };
         let mut failure: Option<Error> = None;
@@ -254,7 +254,8 @@ impl<'a> Replay<'a> {
             }
             Keep::Nothing if self.is_over_limit() => {
                 self.write_out(|target| target.active.memtable.allocated_bytes() as u64 >= WORTH_A_FLUSH_BYTES)?;
-                self.over_limit_at = self.core.memory.meter.bytes_max().max(2 * self.core.memory.meter.bytes());
+                self.over_limit_at =
+                    self.core.memory.budget.meter.bytes_max().max(2 * self.core.memory.budget.meter.bytes());
                 Ok(())
             }
             _ => Ok(()),
@@ -281,7 +282,7 @@ impl<'a> Replay<'a> {
 
     /// Returns true if memtables together exceed their limit.
     fn is_over_limit(&self) -> bool {
-        self.core.memory.meter.bytes() > self.over_limit_at
+        self.core.memory.budget.meter.bytes() > self.over_limit_at
     }
 
     /// Stops keeping records in memory: from now on, everything becomes tables.

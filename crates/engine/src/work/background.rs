@@ -131,7 +131,7 @@ const FLUSH: Duty = Duty {
         work.places.next_tick_in().into_iter().chain(work.memory.space.next_sample_in()).chain(debts).min()
     },
     // The flush gives back the room that the failure was about.
-    ends_pause: |work| lock(&work.memory.troubles).only_log_fails && work.memory.a_flush_is_due_that_frees_log(),
+    ends_pause: |work| lock(&work.memory.queue.troubles).only_log_fails && work.memory.queue.gives_log_back(),
     meanwhile: |_| {},
 };
 
@@ -186,7 +186,7 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
             Ok(came_to) => {
                 // What has only begun may fail as the job before did.
                 if pause_ms > 0 && matches!(came_to, Turn::Idle | Turn::Done) {
-                    trouble(&mut lock(&work.memory.troubles)).error = None;
+                    trouble(&mut lock(&work.memory.queue.troubles)).error = None;
                     work.memory.progress.notify();
                     work.memory.health.tell(|| StoreEvent::JobRecovered { job: job.to_owned() });
                     pause_ms = 0;
@@ -200,7 +200,7 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
                 // First: a caller that sees the trouble finds the damage noted, and the listener told.
                 work.memory.health.note_job_failure(job, error.clone());
                 {
-                    let mut troubles = lock(&work.memory.troubles);
+                    let mut troubles = lock(&work.memory.queue.troubles);
                     let trouble = trouble(&mut troubles);
                     trouble.error = Some(error);
                     trouble.pausing += 1;
@@ -208,7 +208,7 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
                 work.memory.progress.notify();
                 pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
                 pause(work, pause_ms, ends_pause, &meanwhile);
-                trouble(&mut lock(&work.memory.troubles)).pausing -= 1;
+                trouble(&mut lock(&work.memory.queue.troubles)).pausing -= 1;
             }
         }
     }
@@ -253,25 +253,22 @@ fn flush_turn(work: &Arc<Work>) -> Result<bool> {
     work.memory.space.look();
     work.memory.versions.delete_obsolete();
     // On a full disk it is the flush that makes room for the next log file.
-    let prepared = match work.memory.log_wanted.swap(false, Ordering::AcqRel) {
-        true => {
-            let prepared = work.memory.prepare_log(0);
-            work.memory.log_wanted.fetch_or(!matches!(prepared, Ok(true)), Ordering::AcqRel);
-            prepared.map(drop)
-        }
-        false => Ok(()),
-    };
+    let prepared = work.memory.log_files.prepare_wanted();
     // First: while a busy keyspace always has something to flush, idle ones would hold back the log for good.
     let limited = work.debts.limit_log();
-    let flushed = work.flushes.flush_one().inspect_err(|_| lock(&work.memory.troubles).only_log_fails = false)?;
+    let flushed = work.flushes.flush_one().inspect_err(|_| lock(&work.memory.queue.troubles).only_log_fails = false)?;
     if flushed
-        || work.memory.versions.settle_drops().inspect_err(|_| lock(&work.memory.troubles).only_log_fails = false)?
+        || work
+            .memory
+            .versions
+            .settle_drops()
+            .inspect_err(|_| lock(&work.memory.queue.troubles).only_log_fails = false)?
     {
         return Ok(true);
     }
     if let Err(error) = prepared {
         return prepare_log_in_little_room(work, error)
-            .inspect_err(|_| lock(&work.memory.troubles).only_log_fails = true);
+            .inspect_err(|_| lock(&work.memory.queue.troubles).only_log_fails = true);
     }
     limited?;
     Ok(work.debts.pay_debts()? || work.memory.versions.volume.tidy())

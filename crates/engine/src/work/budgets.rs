@@ -26,7 +26,7 @@ impl Budgets {
     /// Measures the debt and sets the writers' and the compactions' budgets accordingly.
     pub(crate) fn update(&self) {
         let (mut debt, mut all_memory, mut sealed_memory) = (Debt::default(), 0, 0);
-        let fit = self.memory.memtables_that_fit();
+        let fit = self.memory.switch.memtables_that_fit();
         for keyspace in self.memory.versions.keyspaces() {
             let view = keyspace.view.load();
             let options = &keyspace.options;
@@ -41,18 +41,17 @@ impl Budgets {
             debt.tables = debt.tables.max(tables).max(pending);
         }
         // Half of the limit is for sealed memtables (`total.rs`).
-        debt.note_memory(sealed_memory, self.memory.meter.bytes_max() / 2);
-        if let Some((area, log)) =
-            self.memory.log.as_ref().and_then(|log| Some((self.memory.log_area_bytes(log)?, log)))
+        debt.note_memory(sealed_memory, self.memory.budget.meter.bytes_max() / 2);
+        if let Some((area, log)) = self.memory.log().and_then(|log| Some((self.memory.log_files.area_bytes(log)?, log)))
         {
             debt.note_log(all_memory, log.held_bytes(), area);
-        } else if let Some(log) = &self.memory.log {
+        } else if let Some(log) = self.memory.log() {
             // Debts slow writers from half of the tolerated amount on, so twice the limit slows them from the limit on.
             let limit = self.log_bytes_max.max(LOG_FILES_MIN * log.file_bytes_for(0));
             debt.note_log(all_memory, log.held_bytes(), limit.saturating_mul(2));
         }
         self.memory.note_room();
-        self.memory.stall.set_debt(&self.memory, self.pipeline.budget(), &debt);
+        self.memory.set_debt(self.pipeline.budget(), &debt);
         self.pacer.set_debt(debt.tables);
         self.throttle.set_debt(debt.tables.max(debt.memory - 0.5));
     }

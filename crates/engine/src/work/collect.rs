@@ -33,7 +33,7 @@ use crate::base::batch::WriteBatch;
 use crate::base::options::Durability;
 use crate::base::sync::lock;
 use crate::pipeline::check::{CheckedRow, Commitment};
-use crate::pipeline::seal::{Level0, NoRoom};
+use crate::pipeline::no_room::{Level0, NoRoom};
 use crate::pipeline::space::Promise;
 use crate::pipeline::write::write_numbered;
 use crate::pipeline::{Memory, Pipeline};
@@ -258,7 +258,7 @@ impl Collections {
         }
         let view = keyspace.view.load_full();
         if view.active.bytes() >= keyspace.options.memtable_bytes / 4 * 3 {
-            if !keyspace.has_memtable(&view, self.memory.memtables_max(keyspace)) {
+            if !keyspace.has_memtable(&view, self.memory.switch.memtables_max(keyspace)) {
                 self.memory.remove_obstacle(NoRoom::MemtablesFull { keyspace: Arc::clone(keyspace) })?;
             } else if !keyspace.has_level0(&view) {
                 self.memory.remove_obstacle(NoRoom::Level0Full { keyspace: Arc::clone(keyspace) })?;

@@ -40,7 +40,7 @@
 use crate::base::stats::DebtProperties;
 use crate::base::sync::lock;
 use crate::pipeline::Memory;
-use crate::pipeline::seal::Level0;
+use crate::pipeline::no_room::Level0;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::View;
 use crate::work::pacer::IdleMark;
@@ -119,7 +119,7 @@ impl DebtWatch {
                 let mut state = lock(&self.state);
                 state.sealed.extend(ids.iter().map(|id| (*id, now)));
                 drop(state);
-                self.memory.prepare_log_at_rest().and_then(|()| self.seal_keyspaces(ids, Level0::Heeded))
+                self.memory.log_files.prepare_at_rest().and_then(|()| self.seal_keyspaces(ids, Level0::Heeded))
             }
             Payment::EndSegments => {
                 self.memory.versions.keyspaces().iter().for_each(|keyspace| keyspace.give_up_value_writers());
@@ -197,7 +197,7 @@ impl DebtWatch {
         if let [keyspace] = &keyspaces[..] {
             return Ok(self.memory.try_seal(keyspace, Level0::Ignored)?.is_none());
         }
-        if !self.memory.prepare_log(0)? {
+        if !self.memory.log_files.prepare(0)? {
             return Ok(false);
         }
         self.memory.seal_together(&keyspaces, Level0::Ignored).map(|sealed| sealed > 0)
@@ -246,7 +246,7 @@ impl DebtWatch {
     /// Returns the debts for reports. It reads sums of levels. Only removable entries are counted by table, once a
     /// second. A table that was never open counts as having none.
     pub(crate) fn properties(&self) -> DebtProperties {
-        let log_held_bytes = self.memory.log.as_ref().map_or(0, |log| log.held_bytes());
+        let log_held_bytes = self.memory.log().map_or(0, |log| log.held_bytes());
         let mut debts = DebtProperties {
             log_bytes_max: self.log_bytes_max,
             log_held_bytes,
@@ -302,12 +302,12 @@ impl DebtWatch {
 
     /// Collects the debts of the log and of memtables.
     fn debts_of_memory(&self) -> Debts {
-        let Some(log) = &self.memory.log else { return Debts::default() };
+        let Some(log) = self.memory.log() else { return Debts::default() };
         let current = lock(&self.memory.commit).places.log_number;
         let (held_bytes, file_bytes) = (log.held_bytes(), log.metrics().file_bytes);
         // A log area on a disk also bounds the log, at three quarters. Flushes of busy memtables cannot free what an
         // idle one holds back.
-        let area = self.memory.log_area_bytes(log).filter(|area| held_bytes > area / 4 * 3);
+        let area = self.memory.log_files.area_bytes(log).filter(|area| held_bytes > area / 4 * 3);
         let is_over = area.is_some() || file_bytes > self.log_bytes_max;
         let limit = area.unwrap_or(u64::MAX).min(self.log_bytes_max);
         let oldest_kept = if is_over { log.oldest_within(limit / 2) } else { 0 };

@@ -15,8 +15,8 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::pipeline::log_area::Releasing;
-use crate::pipeline::seal::Level0;
+use crate::pipeline::flush_queue::Releasing;
+use crate::pipeline::no_room::Level0;
 use crate::pipeline::{Memory, Pipeline};
 use crate::versions::editor::{Change, DeadValues};
 use crate::versions::keyspace::KeyspaceCore;
@@ -53,7 +53,7 @@ struct FlushUnderWay<'a>(&'a Memory);
 
 impl<'a> FlushUnderWay<'a> {
     fn begin(memory: &'a Memory, bytes: u64, volume: u32) -> FlushUnderWay<'a> {
-        memory.stall.flush_begins(memory, bytes, volume);
+        memory.stall.flush_begins(memory.env.clock.now(), bytes, volume);
         FlushUnderWay(memory)
     }
 }
@@ -86,20 +86,13 @@ impl Flushes {
 
     /// Flushes the oldest sealed memtable of some keyspace; false if there is none.
     pub(crate) fn flush_one(&self) -> Result<bool> {
-        let oldest = |k: &Arc<KeyspaceCore>| {
-            let slot = k.view.load().sealed.last().cloned()?;
-            Some((slot.first_log().unwrap_or(0), Arc::clone(k), slot))
-        };
-        let keyspaces = self.memory.versions.keyspaces();
-        let Some((_, keyspace, slot)) = keyspaces.iter().filter_map(oldest).min_by_key(|(log, ..)| *log) else {
-            return Ok(false);
-        };
+        let Some((keyspace, slot)) = self.memory.queue.oldest() else { return Ok(false) };
         self.flush_slot(&keyspace, &slot)?;
         Ok(true)
     }
 
     fn flush_slot(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
-        let Memory { env, health, versions, log, stall, .. } = &*self.memory;
+        let Memory { env, health, versions, stall, .. } = &*self.memory;
         let volume = self.hosts.places.next_flush_goes_to(slot.bytes());
         let _under_way = FlushUnderWay::begin(&self.memory, slot.bytes(), volume);
         let started = env.clock.now();
@@ -110,7 +103,7 @@ impl Flushes {
         });
         self.pipeline.wait_published(|| versions.snapshots.visible() >= slot.last_sequence())?;
         if versions.keyspaces().len() > 1
-            && let Some(log) = log
+            && let Some(log) = self.memory.log()
             && let Err(error) = log.sync()
         {
             health.fail(error.clone());
@@ -118,7 +111,7 @@ impl Flushes {
         }
         let write = |host: &Arc<Host>| {
             let (written, dead) = self.write_tables(keyspace, slot, host)?;
-            let releasing = Releasing::begin(&self.memory);
+            let releasing = self.memory.queue.begin_release();
             self.install(keyspace, slot, written.change(dead))?;
             host.separator().iter().for_each(|separator| separator.keep());
             Ok((written, releasing))
@@ -142,7 +135,7 @@ impl Flushes {
             bytes,
             duration,
         });
-        self.memory.release_logs();
+        self.memory.log_files.release();
         drop(releasing);
         self.memory.work.notify();
         Ok(())
@@ -190,7 +183,7 @@ impl Flushes {
             editor.log_numbers_without(commit.places.log_number, keyspace, slot)
         };
         editor.change(keyspace, Change { flushed: Some(Arc::clone(slot)), log_numbers, ..change })?;
-        if !self.memory.is_replayed(slot) {
+        if !self.memory.log_files.is_replayed(slot) {
             self.has_flushed_own.store(true, Ordering::Release);
         }
         Ok(())
@@ -227,7 +220,7 @@ impl Flushes {
             if !keyspace.view.load().sealed.iter().any(|slot| Arc::ptr_eq(slot, &newest)) {
                 return Ok(());
             }
-            self.memory.check_flushes()?;
+            self.memory.queue.check()?;
             self.memory.work.notify();
             self.memory.progress.wait(seen, None);
         }

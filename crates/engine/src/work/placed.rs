@@ -7,7 +7,7 @@ use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::places::{HOME, NotMoved, PlacedKeyspace, PlacedStore, PlacedTable};
 use crate::base::sync::lock;
-use crate::pipeline::seal::Level0;
+use crate::pipeline::no_room::Level0;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::{Versions, log_file_bytes};
 use crate::work::Work;
@@ -176,7 +176,7 @@ impl PlacedStore for Placed {
     fn vacate(&self, from: u32, reason: &str) -> Result<bool> {
         let work = self.work()?;
         let log = work.memory.writable()?;
-        if work.memory.log_lies_on(log, from) {
+        if work.memory.log_files.lies_on(log, from) {
             move_log(&work, from)?;
         }
         let mut moved = false;
@@ -194,7 +194,7 @@ impl PlacedStore for Placed {
 
     fn release_files(&self) -> Result<()> {
         self.versions.try_delete_obsolete()?;
-        self.work()?.memory.try_release_logs()
+        self.work()?.memory.log_files.try_release()
     }
 
     fn drop_log_spares(&self) -> Result<()> {

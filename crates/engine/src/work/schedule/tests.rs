@@ -2,7 +2,7 @@ use super::*;
 use crate::base::options::Options;
 use crate::base::places::HomeVolume;
 use crate::opening::open::{KeyspaceChoices, open};
-use crate::pipeline::seal::NoRoom;
+use crate::pipeline::no_room::NoRoom;
 use crate::pipeline::troubles::Trouble;
 use crate::versions::running::Span;
 use crate::versions::version::{Added, Removed, TableMeta};
@@ -246,7 +246,7 @@ fn promise_7_a_thread_that_pauses_refuses_no_write_while_another_makes_way() {
     ];
     for (pausing, output_level, tables, waits) in cases {
         with_tables(&TREE, |work, keyspace| {
-            lock(&work.memory.troubles).compaction = full_disk(pausing);
+            lock(&work.memory.queue.troubles).compaction = full_disk(pausing);
             if !tables.is_empty() {
                 let running = job(keyspace, output_level, tables);
                 running.claim(true);
