@@ -44,6 +44,7 @@ use crate::work::budgets::Budgets;
 use crate::work::collect::Collections;
 use crate::work::compact::Compactions;
 use crate::work::debts::DebtWatch;
+use crate::work::divide::Divider;
 use crate::work::flush::Flushes;
 use crate::work::pacer::{IdleMark, Pacer};
 use crate::work::relocate::Relocations;
@@ -53,7 +54,7 @@ use crate::work::throttle::CompactionThrottle;
 use crate::{Error, Result};
 use situ_compaction::CompactorParts;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Closing waits no longer for level 0. What a compaction has done by then is lost; the next opening begins it again.
@@ -100,11 +101,19 @@ impl Work {
         let compactor =
             options.compactor.make(CompactorParts { env: env.clone(), event: Arc::clone(&memory.work), threads });
         health.stats.read_tails.watch(compactor.pipelines());
+        let divider = Divider {
+            clock: Arc::clone(clock),
+            snapshots: Arc::clone(&versions.snapshots),
+            compactor,
+            throttle: Arc::clone(&throttle),
+            threads_max: threads,
+            next_number: AtomicU64::new(1),
+        };
         Arc::new(Work {
             id,
             compaction_threads: threads,
             flushes: Flushes::new(&hosts, memory, pipeline),
-            compactions: Compactions::new(&hosts, memory, (&schedule, &debts), (compactor, &throttle), threads),
+            compactions: Compactions::new(&hosts, memory, &schedule, &debts, divider),
             collections: Collections::new(memory, pipeline, &pacer),
             relocations: Relocations::new(memory, &schedule, &pacer),
             budgets: Budgets {

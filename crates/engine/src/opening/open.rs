@@ -405,6 +405,8 @@ impl Ground<'_> {
         let all_logs = self.logs.clone();
         let manifest_number = scratch.versions.new_number();
         let next_file = scratch.versions.new_number();
+        assert!(log_number < manifest_number && manifest_number < next_file, "numbers of new files ascend");
+        assert!(oldest <= log_number, "log file {oldest} is needed, and the log begins in {log_number}");
         let mut snapshot = Edit {
             next_file: Some(next_file),
             last_sequence: Some(last_sequence),
@@ -466,8 +468,8 @@ pub(crate) fn refuse_hash_store(location: &str, files: &[FileMeta]) -> Result<()
     Err(Error::Invalid(format!("{location} holds a hash store, and this needs an ordered store; nothing was changed")))
 }
 
-/// Checks that there is no store yet. A crash while a store is being made leaves an empty log and perhaps a manifest, but
-/// no `CURRENT`; that is still no store. Anything more without `CURRENT` is a user's data.
+/// Checks that there is no store yet. A crash while a store is being made leaves an empty log and perhaps a manifest,
+/// but no `CURRENT`; that is still no store. Anything more without `CURRENT` is a user's data.
 fn check_unborn(volume: &Arc<dyn Volume>) -> Result<()> {
     let location = volume.location();
     let files = volume.list()?;

@@ -335,7 +335,10 @@ impl<'a> Replay<'a> {
             if !target.sealed.is_empty() {
                 target.keyspace.owes_level0.store(true, Ordering::Relaxed);
             }
-            target.sealed.iter().for_each(|slot| slot.seal(last));
+            let ascend = |newer: &Arc<MemtableSlot>, older: &Arc<MemtableSlot>| newer.first_log() > older.first_log();
+            let sealed = &target.sealed;
+            assert!(sealed.is_sorted_by(ascend), "a log file has entries in two memtables: {sealed:?}");
+            sealed.iter().for_each(|slot| slot.seal(last));
             target.keyspace.view.rcu(|view| View {
                 active: Arc::clone(&target.active),
                 sealed: target.sealed.clone(),

@@ -1,7 +1,7 @@
 //! The queue of memtables that wait to be flushed: the sealed ones of all keyspaces, the oldest first.
 //!
-//! **Invariant.** A flush counts as [releasing](Releasing) from before its memtable leaves the queue until its log files
-//! are given back. So a thread that looks at the queue first, and then at what is releasing, misses no flush.
+//! **Invariant.** A flush counts as [releasing](Releasing) from before its memtable leaves the queue until its log
+//! files are given back. So a thread that looks at the queue first, and then at what is releasing, misses no flush.
 
 use crate::Result;
 use crate::base::sync::lock;

@@ -145,6 +145,7 @@ impl LogFiles {
         let log = self.log.as_ref().ok_or_else(|| Unsealed::Refused(Box::new(Error::ReadOnly)))?;
         match log.rotate() {
             Ok(number) => {
+                assert!(number > places.log_number, "the log goes back to file {number} from {}", places.log_number);
                 places.go_on_in(number, log.room_bytes());
                 self.rotated(number);
                 Ok(())
@@ -190,7 +191,9 @@ impl LogFiles {
     pub(crate) fn try_release(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         let oldest = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
-        oldest.map_or(Ok(()), |oldest| Ok(log.release(oldest)?))
+        let Some(oldest) = oldest else { return Ok(()) };
+        assert!(oldest <= log.file(), "log file {oldest} is needed, and the log is in {}", log.file());
+        Ok(log.release(oldest)?)
     }
 
     /// Returns true if records go to this volume, or will with the next file. The one that is ready is kept for as long

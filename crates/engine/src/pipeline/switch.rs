@@ -1,5 +1,5 @@
-//! The switch from one memtable to the next: the active one is sealed, a new one takes its place, and a new log file takes
-//! what goes into that.
+//! The switch from one memtable to the next: the active one is sealed, a new one takes its place, and a new log file
+//! takes what goes into that.
 //!
 //! **Invariants.** A sealed memtable gets no new targets. It is complete when the visible number has reached the last
 //! one handed out before the seal.
@@ -23,9 +23,13 @@ pub(crate) struct MemtableSwitch {
 }
 
 /// Puts a fresh memtable in the place of the active one. The log has gone on in a new file before.
-fn exchange_memtable<E: Environment<Places = Places>>(commit: &mut Commit<E>, keyspace: &Arc<KeyspaceCore>) {
+fn exchange_memtable(commit: &mut Commit<impl Environment<Places = Places>>, keyspace: &Arc<KeyspaceCore>) {
     let last = commit.last_sequence();
     let fresh = keyspace.new_slot(commit.next_sequence());
+    let before = keyspace.view.load();
+    let newest = before.sealed.first().map_or(0, |slot| slot.last_sequence());
+    assert!(newest <= last, "a memtable of {:?} ends at {last}, and the one before it at {newest}", keyspace.name);
+    drop(before);
     keyspace.view.rcu(|view| {
         let mut view = (**view).clone();
         view.active.seal(last);
@@ -39,9 +43,9 @@ impl MemtableSwitch {
     /// Goes on in the next log file because the current one is full. Concurrent writers leave pages half empty now and
     /// then, so that may be just before a memtable is. The memtable is sealed at once then, and needs no second file
     /// for its rest.
-    pub(crate) fn leave_full_log_file<E: Environment<Places = Places>>(
+    pub(crate) fn leave_full_log_file(
         &self,
-        commit: &mut Commit<E>,
+        commit: &mut Commit<impl Environment<Places = Places>>,
         batch: &WriteBatch,
     ) -> Result<(), Unsealed> {
         for id in batch.keyspaces() {
@@ -58,9 +62,9 @@ impl MemtableSwitch {
     }
 
     /// Makes the active memtable of a keyspace immutable and puts a new one in its place, with a new log file.
-    pub(crate) fn seal<E: Environment<Places = Places>>(
+    pub(crate) fn seal(
         &self,
-        commit: &mut Commit<E>,
+        commit: &mut Commit<impl Environment<Places = Places>>,
         keyspace: &Arc<KeyspaceCore>,
         level0: Level0,
     ) -> Result<(), Unsealed> {
@@ -84,9 +88,9 @@ impl MemtableSwitch {
     /// Seals the memtables of several keyspaces, with one new log file for all of them. A file for each would take more
     /// room than the flushes give back. Leaves out memtables that are empty, and those that cannot be sealed now.
     /// Returns how many it has sealed.
-    pub(crate) fn seal_together<E: Environment<Places = Places>>(
+    pub(crate) fn seal_together(
         &self,
-        commit: &mut Commit<E>,
+        commit: &mut Commit<impl Environment<Places = Places>>,
         keyspaces: &[Arc<KeyspaceCore>],
         level0: Level0,
     ) -> Result<usize, Unsealed> {
@@ -109,8 +113,8 @@ impl MemtableSwitch {
         keyspace.options.memtables_max.min(self.memtables_that_fit())
     }
 
-    /// Returns the part of [`memtables_max`](MemtableSwitch::memtables_max) that is the same for all keyspaces. Cost: a look at
-    /// each of them.
+    /// Returns the part of [`memtables_max`](MemtableSwitch::memtables_max) that is the same for all keyspaces. Cost: a
+    /// look at each of them.
     pub(crate) fn memtables_that_fit(&self) -> usize {
         // A reader has no log, and tells what a writer would have.
         let ordinary = || log_file_bytes(&lock(&self.log_files.versions.registry));

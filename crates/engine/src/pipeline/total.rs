@@ -51,9 +51,9 @@ pub(crate) struct MemtableBudget {
 impl MemtableBudget {
     /// Seals memtables so that all of them together stay within their limit.
     #[inline]
-    pub(crate) fn find_memory<E: Environment<Places = Places>>(
+    pub(crate) fn find_memory(
         &self,
-        commit: &mut Commit<E>,
+        commit: &mut Commit<impl Environment<Places = Places>>,
         batch: &WriteBatch,
     ) -> Result<(), Unsealed> {
         let (bytes, bytes_max) = (self.meter.bytes(), self.meter.bytes_max());
@@ -65,9 +65,9 @@ impl MemtableBudget {
     }
 
     #[inline(never)]
-    fn make_memory<E: Environment<Places = Places>>(
+    fn make_memory(
         &self,
-        commit: &mut Commit<E>,
+        commit: &mut Commit<impl Environment<Places = Places>>,
         batch: &WriteBatch,
     ) -> Result<(), Unsealed> {
         let (meter, bytes) = (&*self.meter, batch.bytes() as u64);
@@ -89,9 +89,9 @@ impl MemtableBudget {
     }
 
     /// Seals the largest active memtable that may be, if one is worth a flush.
-    fn seal_largest<E: Environment<Places = Places>>(
+    fn seal_largest(
         &self,
-        commit: &mut Commit<E>,
+        commit: &mut Commit<impl Environment<Places = Places>>,
         bytes_max: u64,
     ) -> Result<(), Unsealed> {
         let (active, look_at) = (active_bytes(&self.meter), &mut commit.places.look_for_large_at_bytes);

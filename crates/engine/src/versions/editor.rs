@@ -99,6 +99,8 @@ impl VersionEditor<'_> {
         let next_file = versions.next_file.load(Ordering::Relaxed);
         let numbered = edit.added.iter().all(|(_, added)| added.meta.number < next_file);
         assert!(numbered, "an edit names a table whose number may be given again: {edit:?}");
+        let are_known = edit.values_written.iter().all(|(_, written)| written.segment < next_file);
+        assert!(are_known, "an edit names a segment whose number may be given again: {edit:?}");
         edit.next_file = Some(next_file);
         edit.last_sequence = Some(versions.snapshots.visible());
         let manifest = self.manifest.as_mut().expect("held until drop");
@@ -132,7 +134,8 @@ impl VersionEditor<'_> {
     /// Makes a change of a keyspace durable, and then visible. Returns the new version.
     ///
     /// # Errors
-    /// The keyspace is dropped; the change does not fit, and the store is read-only; as [`apply`](VersionEditor::apply).
+    /// The keyspace is dropped; the change does not fit, and the store is read-only; as
+    /// [`apply`](VersionEditor::apply).
     pub(crate) fn change(&mut self, keyspace: &KeyspaceCore, change: Change) -> Result<Arc<Version>> {
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
@@ -140,7 +143,17 @@ impl VersionEditor<'_> {
         let version = Arc::new(self.versions.changed(keyspace, &change)?);
         let Change { removed, added, written, segments_removed, dead, flushed, log_numbers } = change;
         let dead_sums = version.segments.counted(&dead.sums);
-        let before = Arc::clone(&keyspace.view.load().version);
+        let view = keyspace.view.load_full();
+        let before = Arc::clone(&view.version);
+        if let Some(flushed) = &flushed {
+            let is_oldest = view.sealed.last().is_some_and(|oldest| Arc::ptr_eq(oldest, flushed));
+            assert!(is_oldest, "a flush of {:?} is not of its oldest memtable", keyspace.name);
+            let last = flushed.last_sequence();
+            added.iter().for_each(|added| added.assert_flushed(last));
+            let needed = log_numbers.iter().find(|(id, _)| *id == keyspace.id).map(|(_, number)| *number);
+            assert!(needed >= flushed.first_log(), "the log of a flushed memtable is needed: {needed:?}");
+        }
+        drop(view);
         let id = keyspace.id;
         let edit = Edit {
             log_numbers,
@@ -165,6 +178,8 @@ impl VersionEditor<'_> {
             flushed.iter().for_each(|slot| slot.memtable.let_go());
             segments_removed.iter().filter_map(|number| before.segments.find(*number)).for_each(|file| file.retire());
         })?;
+        #[cfg(feature = "costly-checks")]
+        assert!(Arc::ptr_eq(&keyspace.view.load().version, &version), "two editors have changed a version");
         Ok(version)
     }
 

@@ -517,6 +517,18 @@ pub(crate) struct Added {
     pub(crate) meta: TableMeta,
 }
 
+impl Added {
+    /// Asserts that a flush has made the table, of a memtable with sequence numbers up to `last`.
+    pub(crate) fn assert_flushed(&self, last: u64) {
+        let meta = &self.meta;
+        assert!(self.level == 0, "a flushed table goes to level {}", self.level);
+        assert!(meta.largest_sequence <= last, "a flushed table has more than its memtable, up to {last}: {meta:?}");
+        assert!(meta.smallest_sequence <= meta.largest_sequence, "sequence numbers are upside down: {meta:?}");
+        assert!(meta.span.begin < meta.span.end, "a key range is upside down: {meta:?}");
+        assert!(meta.bytes > 0 && meta.deletions <= meta.entries, "counts cannot be: {meta:?}");
+    }
+}
+
 /// A table to remove, and from where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Removed {

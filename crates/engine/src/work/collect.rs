@@ -31,7 +31,7 @@
 
 use crate::base::batch::WriteBatch;
 use crate::base::options::Durability;
-use crate::base::sync::lock;
+use crate::base::sync::{OnDrop, lock};
 use crate::pipeline::check::{CheckedRow, Commitment};
 use crate::pipeline::no_room::{Level0, NoRoom};
 use crate::pipeline::space::Promise;
@@ -72,22 +72,6 @@ pub(crate) struct Collections {
     state: Mutex<State>,
     /// The collector is at a segment. Between two looks at what there is to do, it may be seen neither here nor there.
     is_running: AtomicBool,
-}
-
-/// A collection under way.
-struct Running<'a>(&'a AtomicBool);
-
-impl<'a> Running<'a> {
-    fn begin(collections: &'a Collections) -> Running<'a> {
-        collections.is_running.store(true, Ordering::Release);
-        Running(&collections.is_running)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
 }
 
 /// The collector's state from one turn to the next.
@@ -132,7 +116,8 @@ impl Collections {
     /// Removes what can go, collects a segment, or does a part of what the value log has put off.
     pub(crate) fn turn(&self) -> Result<Turn> {
         let Some(log) = self.memory.versions.source.values.log_if_open().cloned() else { return Ok(Turn::Idle) };
-        let _running = Running::begin(self);
+        self.is_running.store(true, Ordering::Release);
+        let _ended = OnDrop(|| self.is_running.store(false, Ordering::Release));
         // First: trimming takes no space, and a collection may take much of it. Nor need what is trimmed be collected.
         let tidied = self.tidy_much(&log);
         let collected = self.remove_or_collect(&log);
@@ -243,7 +228,9 @@ impl Collections {
         let view = keyspace.view.load();
         let slots = view.slots().filter(|slot| !slot.is_empty()).map(Arc::downgrade).collect();
         let collected = Collected { keyspace: Arc::clone(keyspace), number, since, slots };
-        lock(&self.state).waiting.push(collected);
+        let mut state = lock(&self.state);
+        assert!(state.waiting.iter().all(|other| other.number != number), "segment {number} is collected twice");
+        state.waiting.push(collected);
         Ok(())
     }
 
@@ -473,6 +460,7 @@ impl<'a> Mover<'a> {
             moved.for_each(|(log, to)| log.add_dead(to.segment, to.footprint()));
             return Err(error);
         }
+        assert!(moved.iter().all(|m| m.from.segment != m.to.segment), "values move within their segment: {moved:?}");
         self.listed.extend(moved.iter().map(|moved| moved.to.segment));
         let mut replacements = Vec::with_capacity(moved.len());
         for Moved { key, from, to, .. } in moved {

@@ -1,7 +1,7 @@
 //! Compactions: from a picked job to an installed version. A job goes one way, and holds no thread meanwhile:
 //!
-//! 1. *Claimed*. Under the scheduling lock, a job is picked, its tables are marked busy, and the keys that it will write
-//!    are noted (`schedule.rs`). A debt may be picked instead (`debts.rs`).
+//! 1. *Claimed*. Under the scheduling lock, a job is picked, its tables are marked busy, and the keys that it will
+//!    write are noted (`schedule.rs`). A debt may be picked instead (`debts.rs`).
 //! 2. *Submitted*. The job gets physical space for what it may write. It is divided by key into tasks (`divide.rs`),
 //!    which the compactor gives to units. A job of tables that only change their level is installed at once.
 //! 3. *Finished*. A compaction thread takes turns of the compactor, and lands what has finished. If a disk has refused,
@@ -33,12 +33,11 @@ use crate::work::job::{Begun, JobUnderWay, Merged, Outcome};
 use crate::work::picker::{Job, Picker, bytes_left};
 use crate::work::schedule::{Claimed, Schedule, is_of_the_job};
 use crate::work::task_host::{Host, Hosts, describe, task_error};
-use crate::work::throttle::CompactionThrottle;
 use crate::work::turn::Turn;
 use crate::{Error, Result};
 use situ_compaction::{Compactor, FinishedJob, JobOrder, KeySpan, Priority, TaskHost, TaskOutput, TaskStats};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -60,26 +59,13 @@ impl Compactions {
     pub(crate) fn new(
         hosts: &Arc<Hosts>,
         memory: &Arc<Memory>,
-        (schedule, debts): (&Arc<Schedule>, &Arc<DebtWatch>),
-        (compactor, throttle): (Arc<dyn Compactor>, &Arc<CompactionThrottle>),
-        threads_max: usize,
+        schedule: &Arc<Schedule>,
+        debts: &Arc<DebtWatch>,
+        divider: Divider,
     ) -> Compactions {
-        let divider = Divider {
-            clock: Arc::clone(&memory.env.clock),
-            snapshots: Arc::clone(&memory.versions.snapshots),
-            compactor,
-            throttle: Arc::clone(throttle),
-            threads_max,
-            next_number: AtomicU64::new(1),
-        };
-        Compactions {
-            hosts: Arc::clone(hosts),
-            memory: Arc::clone(memory),
-            schedule: Arc::clone(schedule),
-            debts: Arc::clone(debts),
-            divider,
-            under_way: Mutex::default(),
-        }
+        let (hosts, memory) = (Arc::clone(hosts), Arc::clone(memory));
+        let (schedule, debts) = (Arc::clone(schedule), Arc::clone(debts));
+        Compactions { hosts, memory, schedule, debts, divider, under_way: Mutex::default() }
     }
 
     /// Returns the compactor, which runs tasks.
@@ -283,6 +269,8 @@ impl Compactions {
         };
         let priority = Priority::new(job.claimed.job.level() as u32, job.claimed.job.score);
         let number = job.number;
+        assert!(!job.claimed.job.is_move, "a job that moves tables has no tasks");
+        assert!(!tasks.is_empty() && tasks.len() == levels.len(), "each task of a job has a level");
         // The borders make more tasks than threads: where one is to work, they follow each other.
         let is_alone = self.divider.tasks_abreast() == 1 || job.claimed.job.is_debt;
         let abreast = if is_alone { 1 } else { tasks.len() };
@@ -340,6 +328,7 @@ impl Compactions {
 
     fn land(&self, finished: FinishedJob) -> Result<()> {
         let Some(job) = lock(&self.under_way).remove(&finished.job) else { return Ok(()) };
+        assert_eq!(job.number, finished.job, "a job lands as itself");
         let outputs = finished.result.map_err(|error| match job.host.is_out_of_space() {
             true => self.memory.space.shortage(0).into(),
             false => task_error(error),
@@ -374,6 +363,7 @@ impl Compactions {
     /// Ends a job: gives its claims up, and counts and reports its outcome. Returns an error if no caller waits for the
     /// job and the error is not the job's own.
     fn end(&self, job: JobUnderWay, result: Result<TaskStats>) -> Result<()> {
+        assert!(!lock(&self.under_way).contains_key(&job.number), "a job that ends is not under way");
         let JobUnderWay { claimed, mut begun, started, host, .. } = job;
         // A failed store calls its merges off as a closing one does.
         let result = result.map_err(|error| match error {

@@ -96,6 +96,10 @@ impl Divider {
             let borders = [&through.range.lower, &through.range.upper];
             borders.into_iter().flatten().for_each(|border| cut_at(&mut parts, border));
         }
+        // Before tasks are cut from them, and after the borders were.
+        let adjoin = parts.windows(2).all(|w| w[0].range.upper.is_some() && w[0].range.upper == w[1].range.lower);
+        let ends = parts.first().zip(parts.last()).map(|(first, last)| (&first.range.lower, &last.range.upper));
+        assert!(adjoin && ends == Some((&None, &None)), "the parts of a job cover all keys: {parts:?}");
         let level_of = |range: &KeyRange| match through {
             Some(through) if within(range, &through.range) => through.span.level,
             _ => job.output_level,

@@ -14,7 +14,7 @@
 //! are full.
 
 use crate::base::listener::StoreEvent;
-use crate::base::sync::lock;
+use crate::base::sync::{OnDrop, lock};
 use crate::pipeline::flush_queue::Releasing;
 use crate::pipeline::no_room::Level0;
 use crate::pipeline::{Memory, Pipeline};
@@ -48,22 +48,6 @@ impl WrittenTables {
     }
 }
 
-/// A flush that back-pressure reckons with.
-struct FlushUnderWay<'a>(&'a Memory);
-
-impl<'a> FlushUnderWay<'a> {
-    fn begin(memory: &'a Memory, bytes: u64, volume: u32) -> FlushUnderWay<'a> {
-        memory.stall.flush_begins(memory.env.clock.now(), bytes, volume);
-        FlushUnderWay(memory)
-    }
-}
-
-impl Drop for FlushUnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.stall.flush_ends();
-    }
-}
-
 /// The flushes of a store.
 pub(crate) struct Flushes {
     hosts: Arc<Hosts>,
@@ -94,14 +78,18 @@ impl Flushes {
     fn flush_slot(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
         let Memory { env, health, versions, stall, .. } = &*self.memory;
         let volume = self.hosts.places.next_flush_goes_to(slot.bytes());
-        let _under_way = FlushUnderWay::begin(&self.memory, slot.bytes(), volume);
         let started = env.clock.now();
+        stall.flush_begins(started, slot.bytes(), volume);
+        let _ended = OnDrop(|| stall.flush_ends());
         health.tell(|| StoreEvent::FlushBegun {
             keyspace: keyspace.name.clone(),
             entries: slot.memtable.entries() as u64,
             bytes: slot.bytes(),
         });
-        self.pipeline.wait_published(|| versions.snapshots.visible() >= slot.last_sequence())?;
+        let last = slot.last_sequence();
+        assert!(last < u64::MAX, "a memtable is sealed before it is flushed");
+        self.pipeline.wait_published(|| versions.snapshots.visible() >= last)?;
+        assert!(versions.snapshots.visible() >= last, "a memtable is flushed before it is complete");
         if versions.keyspaces().len() > 1
             && let Some(log) = self.memory.log()
             && let Err(error) = log.sync()
@@ -171,6 +159,9 @@ impl Flushes {
         };
         let source = Named { cursor, name: format!("a memtable of keyspace {:?}", keyspace.name) };
         let output = merge_sources(vec![source], &tombstones, 0, &rules, host).map_err(task_error)?;
+        assert!(output.tables.len() <= 1, "a memtable becomes one table: {:?}", output.tables);
+        let entries = output.tables.iter().map(|table| table.summary.properties.entries).sum::<u64>();
+        assert!(entries <= slot.memtable.entries() as u64, "a flush makes {entries} entries of fewer");
         let values = host.separator().map_or(Ok(Vec::new()), |separator| separator.sync())?;
         let dead = DeadValues { sums: output.dropped_values, places: output.dropped_places };
         Ok((WrittenTables { tables: output.tables, values }, dead))
@@ -182,6 +173,11 @@ impl Flushes {
             let commit = lock(&self.memory.commit);
             editor.log_numbers_without(commit.places.log_number, keyspace, slot)
         };
+        let log = self.memory.log().map(|log| log.file());
+        assert!(
+            log_numbers.iter().all(|(_, number)| Some(*number) <= log),
+            "log files ahead of {log:?}: {log_numbers:?}"
+        );
         editor.change(keyspace, Change { flushed: Some(Arc::clone(slot)), log_numbers, ..change })?;
         if !self.memory.log_files.is_replayed(slot) {
             self.has_flushed_own.store(true, Ordering::Release);

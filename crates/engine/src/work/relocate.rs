@@ -88,17 +88,8 @@ impl Relocations {
             return None;
         }
         // No running job writes where an idle table is: it would have claimed it.
-        let job = Job {
-            output_level: level,
-            inputs: vec![(level, vec![Arc::clone(file)])],
-            through: None,
-            score: 0.0,
-            reason: reason.to_owned(),
-            is_move: false,
-            is_debt: false,
-            newer: None,
-            span: Span { level, keys: file.meta.span.clone() },
-        };
+        let span = Span { level, keys: file.meta.span.clone() };
+        let job = Job::of(vec![(level, vec![Arc::clone(file)])], span, reason.to_owned());
         Some(self.schedule.claim(&scheduling, keyspace, job))
     }
 
@@ -122,6 +113,7 @@ impl Relocations {
             self.pacer.pace(bytes);
             at += bytes;
         }
+        assert_eq!(writer.written(), file.meta.bytes, "a copy is as long as table {}", file.meta.number);
         writer.finish().map_err(NotMoved::in_writing)?;
         health.stats.counters.relocation_bytes_written.add(file.meta.bytes);
         Ok(true)

@@ -19,7 +19,7 @@ use crate::base::sync::lock;
 use crate::pipeline::troubles::Trouble;
 use crate::versions::editor::{Change, DeadValues};
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::running::Postponed;
+use crate::versions::running::{Postponed, Span};
 use crate::versions::store::Versions;
 use crate::versions::version::{Added, Removed, TableFile, Version, inherit_heat};
 use crate::work::picker::{Job, Picker};
@@ -43,6 +43,7 @@ impl Postponed {
 
     fn end_rest(&mut self) {
         if std::mem::take(&mut self.rests) {
+            assert!(self.files.iter().all(|file| file.busy.load(Ordering::Acquire)), "a resting table is busy");
             self.files.iter().for_each(|file| file.busy.store(false, Ordering::Release));
         }
     }
@@ -80,6 +81,7 @@ impl Claimed {
     /// Makes the outputs of the job durable and visible in the place of its tables, whose last holders delete them.
     pub(crate) fn install(&self, added: Vec<Added>, dead: DeadValues) -> Result<()> {
         let Claimed { keyspace, job, .. } = self;
+        self.assert_fitting(&added);
         let new: Vec<u64> = if job.is_move { Vec::new() } else { added.iter().map(|a| a.meta.number).collect() };
         let removed = job.files().map(|(level, f)| Removed { level, number: f.meta.number }).collect();
         let mut editor = self.schedule.versions.edit()?;
@@ -102,6 +104,25 @@ impl Claimed {
         Ok(())
     }
 
+    /// Asserts that outputs may take the place of the job's tables.
+    fn assert_fitting(&self, added: &[Added]) {
+        let job = &self.job;
+        assert!(job.is_claimed() && !self.is_postponed, "a job installs what it has claimed: {job}");
+        let is_within = |Added { level, meta }: &Added| {
+            let of_level = |span: &&Span| span.level == *level;
+            job.spans()
+                .find(of_level)
+                .is_some_and(|span| span.keys.begin <= meta.span.begin && meta.span.end <= span.keys.end)
+        };
+        assert!(added.iter().all(is_within), "outputs lie outside of the keys of {job}: {added:?}");
+        let newest = |sequence: u64| job.files().any(|(_, f)| f.meta.largest_sequence >= sequence);
+        assert!(added.iter().all(|a| newest(a.meta.largest_sequence)), "{job} makes newer entries: {added:?}");
+        if job.is_move {
+            let is_input = |a: &Added| job.files().any(|(_, f)| f.meta == a.meta);
+            assert!(added.len() == job.files().count() && added.iter().all(is_input), "{job} changes what it moves");
+        }
+    }
+
     /// Gives up the keys, while the tables rest after a failure of the job's own. Returns what is to be told of that.
     pub(crate) fn postpone(mut self, error: &Error) -> StoreEvent {
         self.is_postponed = true;
@@ -113,9 +134,8 @@ impl Claimed {
     fn leave_running(&self) {
         let mut running = lock(&self.keyspace.running);
         for span in self.job.spans() {
-            if let Some(at) = running.iter().position(|other| other == span) {
-                running.swap_remove(at);
-            }
+            let at = running.iter().position(|other| other == span);
+            running.swap_remove(at.expect("the spans of a claimed job are noted"));
         }
     }
 }
@@ -126,6 +146,7 @@ impl Drop for Claimed {
             return;
         }
         let _scheduling = self.schedule.lock();
+        assert!(self.job.is_claimed(), "a job gives up a claim that it has not");
         self.job.claim(false);
         self.leave_running();
     }
@@ -143,8 +164,15 @@ impl Schedule {
 
     /// Claims a picked job. The lock was held since the job was picked.
     pub(crate) fn claim(self: &Arc<Self>, _: &Scheduling<'_>, keyspace: &Arc<KeyspaceCore>, job: Job) -> Claimed {
+        assert!(job.files().next().is_some(), "a job has tables");
+        let is_idle = job.files().all(|(_, file)| !file.busy.load(Ordering::Acquire));
+        assert!(is_idle, "a table belongs to one job at most: {job}");
+        let mut running = lock(&keyspace.running);
+        let is_free = job.spans().all(|span| !running.iter().any(|other| other.meets(span)));
+        assert!(is_free, "two jobs of {:?} write the same keys: {job}", keyspace.name);
         job.claim(true);
-        lock(&keyspace.running).extend(job.spans().cloned());
+        running.extend(job.spans().cloned());
+        drop(running);
         let (schedule, keyspace) = (Arc::clone(self), Arc::clone(keyspace));
         Claimed { schedule, keyspace, job: Arc::new(job), is_postponed: false }
     }
@@ -156,6 +184,7 @@ impl Schedule {
 
     /// Lets a failed job rest, whose tables stay claimed. Returns what is to be told.
     fn postpone(&self, _: &Scheduling<'_>, keyspace: &KeyspaceCore, job: &Job, error: &Error) -> StoreEvent {
+        assert!(job.is_claimed(), "a job that rests keeps its tables");
         let mut postponed = lock(&keyspace.postponed);
         let last = postponed.iter().filter(|p| p.shares(job)).map(|p| p.rest).max();
         postponed.retain(|p| !p.shares(job));

@@ -114,7 +114,8 @@ impl Separator {
 
     /// Notes that the edit that names the values is true.
     pub(crate) fn keep(&self) {
-        let State { writer, segments, .. } = std::mem::take(&mut *lock(&self.state));
+        let State { writer, segments, is_synced, .. } = std::mem::take(&mut *lock(&self.state));
+        assert!(segments.is_empty() || is_synced, "an edit names values that may be lost: {segments:?}");
         *lock(&self.keyspace.flushed_values) = writer;
         self.source.end_writing(&segments);
     }

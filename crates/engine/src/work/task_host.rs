@@ -206,7 +206,12 @@ impl Host {
         // What was installed is not in the separator any more.
         self.separator.iter().for_each(Separator::give_up);
         let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
-        for number in lock(&self.begun).drain(..) {
+        let mut begun = lock(&self.begun);
+        assert!(
+            kept.iter().all(|number| begun.contains(number)),
+            "a merge keeps tables that it has not begun: {kept:?}"
+        );
+        for number in begun.drain(..) {
             // Those that are kept were installed, and are not there any more.
             self.of.versions.source.give_up_looked_at(number);
             if !kept.contains(&number) {

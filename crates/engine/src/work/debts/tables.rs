@@ -119,6 +119,7 @@ impl TableDebts {
         let dead = self.dead_by_filters();
         let scheduling = self.schedule.lock();
         let (keyspace, job) = self.debt_job(&dead, &self.memory.versions.snapshots.sequences())?;
+        assert!(job.is_debt, "a job that pays no debt: {job}");
         Some(self.schedule.claim(&scheduling, &keyspace, job))
     }
 }
