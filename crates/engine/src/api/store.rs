@@ -515,8 +515,8 @@ impl Store {
         Transaction::begin(self.default_keyspace(), options)
     }
 
-    /// Returns true if [as many asynchronous requests](StoreProperties::requests_outstanding) are under way as the
-    /// store works on well ([`Options::requests_outstanding_max`]), or if writes wait for the store to take them. A
+    /// Returns true if [as many asynchronous requests](crate::StoreProperties::requests_outstanding) are under way as
+    /// the store works on well ([`Options::requests_outstanding_max`]), or if writes wait for the store to take them. A
     /// busy store still takes requests, up to the bounds of memory that [`Keyspace::put_async`] names, but they only
     /// wait longer. A caller with many requests holds back until [`ready`](Store::ready). The call costs two atomic
     /// loads.

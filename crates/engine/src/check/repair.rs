@@ -401,7 +401,7 @@ impl Repair {
             }
             self.damage(missing.name, missing.error(&*self.volume))?;
             if let FileName::Table(number) = missing.name
-                && !missing.is_gone()
+                && !missing.is_gone
                 && self.open_table(number).is_err()
             {
                 // The table is there, and its rescue reports the losses in it.

@@ -1,6 +1,6 @@
 //! The state of a store as its manifest has it, and the files that it needs.
 
-use crate::base::places::HOME;
+use crate::base::places::{HOME, MissingFile};
 use crate::versions::edit::Edit;
 use crate::versions::version::{TableSource, Version};
 use situ_compaction::DroppedValues;
@@ -115,73 +115,52 @@ fn of_keyspace<T: Copy>(all: &[(u32, T)], id: u32) -> Vec<T> {
     all.iter().filter(|(of, _)| *of == id).map(|(_, one)| *one).collect()
 }
 
-/// The missing part if a whole file is missing.
-const FILE: &str = "file";
-
-/// A file that the state needs and the volume does not have, or has in another length.
-pub(crate) struct Missing {
-    pub(crate) name: FileName,
-    /// [`FILE`], or the property of the file that is wrong.
-    pub(crate) what: &'static str,
-    pub(crate) expected: String,
-    pub(crate) found: String,
-    /// True if the file was on a volume other than the home, or, for a log file, may have been.
-    pub(crate) may_be_elsewhere: bool,
-}
-
-impl Missing {
-    /// Returns true if no part of the file is there.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.what == FILE
-    }
-
+impl MissingFile {
     pub(crate) fn error(&self, volume: &dyn Volume) -> StorageError {
         let path = format!("{}/{}", volume.location(), self.name);
         let expected = format!("{} (situ repair can go on without it)", self.expected);
-        StorageError::corruption(path, 0, self.what, expected, &self.found)
+        StorageError::corruption(path, 0, if self.is_gone { "file" } else { "file length" }, expected, &self.found)
     }
 }
 
 impl StoreState {
     /// Returns the needed tables, segments and log files that are missing.
-    pub(crate) fn missing_files(&self, files: &[FileMeta]) -> Vec<Missing> {
+    pub(crate) fn missing_files(&self, files: &[FileMeta]) -> Vec<MissingFile> {
         let lengths: HashMap<FileName, u64> = files.iter().map(|f| (f.name, f.bytes)).collect();
+        let missing_file = |name, expected, may_be_elsewhere| {
+            let bytes = lengths.get(&name);
+            let found = bytes.map_or("no such file".to_owned(), |bytes| format!("{bytes} bytes"));
+            MissingFile { name, is_gone: bytes.is_none(), expected, found, may_be_elsewhere }
+        };
         let mut missing = Vec::new();
         for (_, file) in self.keyspaces.values().flat_map(|k| k.version.files()) {
             let (name, bytes) = (FileName::Table(file.meta.number), file.meta.bytes);
-            let (what, found) = match lengths.get(&name) {
-                Some(found) if *found == bytes => continue,
-                Some(found) => ("file length", format!("{found} bytes")),
-                None => (FILE, "no such file".to_owned()),
-            };
-            let expected = format!("{bytes} bytes, as the manifest says");
-            missing.push(Missing { name, what, expected, found, may_be_elsewhere: file.meta.volume != HOME });
+            if lengths.get(&name) != Some(&bytes) {
+                let expected = format!("{bytes} bytes, as the manifest says");
+                missing.push(missing_file(name, expected, file.meta.volume != HOME));
+            }
         }
         let segments = self.keyspaces.values().flat_map(|k| k.version.segments.files());
         for name in segments.map(|file| FileName::Values(file.number)).filter(|name| !lengths.contains_key(name)) {
-            let (expected, found) = ("a segment of values".to_owned(), "no such file".to_owned());
-            missing.push(Missing { name, what: FILE, expected, found, may_be_elsewhere: false });
+            missing.push(missing_file(name, "a segment of values".to_owned(), false));
         }
         // The first log file still needed exists from before an edit says so until after one says otherwise.
         let first = self.keyspaces.values().map(|k| k.log_number).min();
         for number in first.into_iter().chain(self.closed).filter(|number| *number > 0) {
             let name = FileName::Log(number);
             // It has its whole length before it is used; recovery finds cuts behind its first pages.
-            let (what, found) = match lengths.get(&name) {
-                Some(found) if *found >= situ_log::FILE_BYTES_MIN => continue,
-                Some(found) => ("file length", format!("{found} bytes")),
-                None => (FILE, "no such file".to_owned()),
-            };
-            if !missing.iter().any(|m| m.name == name) {
-                let is_older = |name: &FileName| matches!(name, FileName::Log(later) if *later > number);
-                let newer = if what == FILE && lengths.keys().any(is_older) {
-                    ". Later log files exist: this directory may be an older copy of the store. If so, bring the newer copy back"
-                } else {
-                    ""
-                };
-                let expected = format!("a log file of {} bytes or more{newer}", situ_log::FILE_BYTES_MIN);
-                missing.push(Missing { name, what, expected, found, may_be_elsewhere: true });
+            let is_there = lengths.get(&name).is_some_and(|bytes| *bytes >= situ_log::FILE_BYTES_MIN);
+            if is_there || missing.iter().any(|m| m.name == name) {
+                continue;
             }
+            let is_newer = |name: &FileName| matches!(name, FileName::Log(later) if *later > number);
+            let newer = if !lengths.contains_key(&name) && lengths.keys().any(is_newer) {
+                ". Later log files exist: this directory may be an older copy of the store. If so, bring the newer copy back"
+            } else {
+                ""
+            };
+            let expected = format!("a log file of {} bytes or more{newer}", situ_log::FILE_BYTES_MIN);
+            missing.push(missing_file(name, expected, true));
         }
         missing
     }

@@ -217,17 +217,16 @@ impl Compactions {
             tables: job.files().map(|(_, file)| file.meta.number).collect(),
             bytes: job.files().map(|(_, file)| file.meta.bytes).sum(),
         });
-        let host = Host::new(&self.hosts, true, keyspace.options.table_bytes)
-            .hot(self.hosts.places.is_hot(&job.placed_inputs()))
-            .of_keyspace(keyspace);
-        let host = if job.is_debt { host.for_debt() } else { host };
         let is_move = job.is_move;
         let promised = if is_move { Ok(None) } else { self.promise(&claimed).map(Some) };
         let (promise, refused) = promised.map_or_else(|error| (None, Some(error)), |promise| (promise, None));
+        let mut host = Host::new(&self.hosts, true, keyspace.options.table_bytes).of_keyspace(keyspace);
+        host.hot = self.hosts.places.is_hot(&job.placed_inputs());
+        (host.is_debt, host.promise) = (job.is_debt, promise.map(Arc::new));
         let job = JobUnderWay {
             number: self.divider.new_number(),
             claimed,
-            host: Arc::new(host.promised(promise)),
+            host: Arc::new(host),
             levels: Vec::new(),
             started,
             has_spilled: false,
@@ -262,7 +261,7 @@ impl Compactions {
 
     /// Gives the tasks of a job to the compactor.
     fn submit(&self, mut job: JobUnderWay) -> Result<Option<u64>> {
-        let tasks = self.divider.tasks_of(&job.claimed.keyspace, &job.claimed.job, job.host.target_bytes());
+        let tasks = self.divider.tasks_of(&job.claimed.keyspace, &job.claimed.job, job.host.target_bytes);
         let Divided { levels, tasks, notes } = match tasks {
             Ok(divided) => divided,
             Err(error) => return self.settle(job, Err(error)).map(|()| None),

@@ -101,7 +101,7 @@ impl Flushes {
             let (written, dead) = self.write_tables(keyspace, slot, host)?;
             let releasing = self.memory.queue.begin_release();
             self.install(keyspace, slot, written.change(dead))?;
-            host.separator().iter().for_each(|separator| separator.keep());
+            host.separator.iter().for_each(|separator| separator.keep());
             Ok((written, releasing))
         };
         let host = Host::new(&self.hosts, false, slot.bytes()).separating(keyspace);
@@ -162,7 +162,7 @@ impl Flushes {
         assert!(output.tables.len() <= 1, "a memtable becomes one table: {:?}", output.tables);
         let entries = output.tables.iter().map(|table| table.summary.properties.entries).sum::<u64>();
         assert!(entries <= slot.memtable.entries() as u64, "a flush makes {entries} entries of fewer");
-        let values = host.separator().map_or(Ok(Vec::new()), |separator| separator.sync())?;
+        let values = host.separator.as_ref().map_or(Ok(Vec::new()), |separator| separator.sync())?;
         let dead = DeadValues { sums: output.dropped_values, places: output.dropped_places };
         Ok((WrittenTables { tables: output.tables, values }, dead))
     }
@@ -189,7 +189,7 @@ impl Flushes {
     pub(crate) fn write_replayed(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
         let write = |host: &Arc<Host>| {
             let written = self.write_tables(keyspace, slot, host)?;
-            host.separator().iter().for_each(|separator| separator.keep());
+            host.separator.iter().for_each(|separator| separator.keep());
             Ok(written)
         };
         let host = Host::new(&self.hosts, false, slot.bytes()).separating(keyspace);

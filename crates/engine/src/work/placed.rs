@@ -3,7 +3,6 @@
 //! The places belong to [`Work`], and ask back through a weak handle. While the store is being put together there is no
 //! work yet, and a question about it is answered as by a store that closes.
 
-use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::places::{HOME, NotMoved, PlacedKeyspace, PlacedStore, PlacedTable};
 use crate::base::sync::lock;
@@ -20,7 +19,6 @@ use std::time::Duration;
 /// See the module's documentation.
 pub(crate) struct Placed {
     env: Env,
-    health: Arc<Health>,
     versions: Arc<Versions>,
     bell: Arc<dyn Event>,
     progress: Arc<dyn Event>,
@@ -36,7 +34,6 @@ impl Placed {
     ) -> Arc<Placed> {
         Arc::new(Placed {
             env: env.clone(),
-            health: Arc::clone(&versions.health),
             versions: Arc::clone(versions),
             bell: Arc::clone(bell),
             progress: Arc::clone(progress),
@@ -65,23 +62,23 @@ impl PlacedStore for Placed {
     }
 
     fn tell(&self, event: StoreEvent) {
-        self.health.tell(|| event);
+        self.versions.health.tell(|| event);
     }
 
     fn note_job_failure(&self, job: &str, error: Error) {
-        self.health.note_job_failure(job, error);
+        self.versions.health.note_job_failure(job, error);
     }
 
     fn fail(&self, cause: StorageError) {
-        self.health.fail(cause);
+        self.versions.health.fail(cause);
     }
 
     fn check_open(&self) -> Result<()> {
-        self.health.check_open()
+        self.versions.health.check_open()
     }
 
     fn check_sound(&self) -> Result<()> {
-        self.health.check_sound()
+        self.versions.health.check_sound()
     }
 
     fn keyspaces(&self) -> Vec<PlacedKeyspace> {
@@ -147,7 +144,7 @@ impl PlacedStore for Placed {
 
     fn as_guest(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         self.work()?.memory.writable()?;
-        let _guest = self.health.enter()?;
+        let _guest = self.versions.health.enter()?;
         job()
     }
 

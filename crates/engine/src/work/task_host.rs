@@ -47,23 +47,24 @@ pub(crate) struct Host {
     reserved: Mutex<BTreeMap<u64, Reserved>>,
     paced: bool,
     /// True if the work runs only while the store is idle.
-    is_debt: bool,
-    target_bytes: u64,
+    pub(crate) is_debt: bool,
+    /// The maximum bytes of a table.
+    pub(crate) target_bytes: u64,
     /// The output goes by the heat of the inputs, and not by level alone.
-    hot: bool,
+    pub(crate) hot: bool,
     choice: Choice,
     /// The error with which a volume other than the home refused a write.
     refusal: Arc<Mutex<Option<StorageError>>>,
     /// A flush has nothing that was in the cache.
     warming: Option<Arc<Warming>>,
     /// The destination of a flush's large values.
-    separator: Option<Separator>,
+    pub(crate) separator: Option<Separator>,
     /// The keyspace has values in the value log, or may get some.
     has_handles: bool,
     /// The filter of the keyspace, for a flush.
     lifetimes_by: Option<Arc<dyn CompactionFilter>>,
     /// The physical space that a compaction may still take.
-    promise: Option<Arc<Promise>>,
+    pub(crate) promise: Option<Arc<Promise>>,
 }
 
 impl Host {
@@ -98,11 +99,6 @@ impl Host {
         Host { separator, lifetimes_by, ..self }.of_keyspace(keyspace)
     }
 
-    /// Returns the separator with which a flush puts values into the value log.
-    pub(crate) fn separator(&self) -> Option<&Separator> {
-        self.separator.as_ref()
-    }
-
     fn again(&self, target_bytes: u64) -> Host {
         let separator = self.separator.as_ref().and_then(Separator::again);
         Host {
@@ -113,21 +109,6 @@ impl Host {
             promise: self.promise.clone(),
             ..Host::new(&self.of, self.paced, target_bytes)
         }
-    }
-
-    /// Makes a host for a compaction that runs only while the store is idle.
-    pub(crate) fn for_debt(self) -> Host {
-        Host { is_debt: true, ..self }
-    }
-
-    /// Returns the host for work on tables that are read often.
-    pub(crate) fn hot(self, hot: bool) -> Host {
-        Host { hot, ..self }
-    }
-
-    /// Returns the host with physical space for its writes, if a promise says how much.
-    pub(crate) fn promised(self, promise: Option<Promise>) -> Host {
-        Host { promise: promise.map(Arc::new), ..self }
     }
 
     /// Returns a host for the same work, once more and all at home.
@@ -146,11 +127,6 @@ impl Host {
     /// Returns true if a compaction ends because it writes more than there is physical space for.
     pub(crate) fn is_out_of_space(&self) -> bool {
         self.promise.as_ref().is_some_and(|promise| promise.is_broken())
-    }
-
-    /// Returns the maximum bytes of a table of this work.
-    pub(crate) fn target_bytes(&self) -> u64 {
-        self.target_bytes
     }
 
     /// Returns true if a volume other than the home has refused a table that had been begun on it.
