@@ -87,10 +87,11 @@ impl Relocations {
         if !is_there || file.busy.load(Ordering::Acquire) || keyspace.compactions_paused.load(Ordering::Acquire) > 0 {
             return None;
         }
-        // No running job writes where an idle table is: it would have claimed it.
+        // No running job writes where an idle table is: it would have claimed it. A job that has just installed the
+        // table may not have given up its keys.
         let span = Span { level, keys: file.meta.span.clone() };
         let job = Job::of(vec![(level, vec![Arc::clone(file)])], span, reason.to_owned());
-        Some(self.schedule.claim(&scheduling, keyspace, job))
+        Some(self.schedule.claim_tables(&scheduling, keyspace, job))
     }
 
     /// Copies a table. Returns false if the volume takes no new files.

@@ -163,16 +163,24 @@ impl Schedule {
     }
 
     /// Claims a picked job. The lock was held since the job was picked.
-    pub(crate) fn claim(self: &Arc<Self>, _: &Scheduling<'_>, keyspace: &Arc<KeyspaceCore>, job: Job) -> Claimed {
+    pub(crate) fn claim(self: &Arc<Self>, held: &Scheduling<'_>, keyspace: &Arc<KeyspaceCore>, job: Job) -> Claimed {
+        let is_free = job.spans().all(|span| !lock(&keyspace.running).iter().any(|other| other.meets(span)));
+        assert!(is_free, "two jobs of {:?} write the same keys: {job}", keyspace.name);
+        self.claim_tables(held, keyspace, job)
+    }
+
+    /// Claims a job whose keys another one may still have that has just installed the tables.
+    pub(crate) fn claim_tables(
+        self: &Arc<Self>,
+        _: &Scheduling<'_>,
+        keyspace: &Arc<KeyspaceCore>,
+        job: Job,
+    ) -> Claimed {
         assert!(job.files().next().is_some(), "a job has tables");
         let is_idle = job.files().all(|(_, file)| !file.busy.load(Ordering::Acquire));
         assert!(is_idle, "a table belongs to one job at most: {job}");
-        let mut running = lock(&keyspace.running);
-        let is_free = job.spans().all(|span| !running.iter().any(|other| other.meets(span)));
-        assert!(is_free, "two jobs of {:?} write the same keys: {job}", keyspace.name);
         job.claim(true);
-        running.extend(job.spans().cloned());
-        drop(running);
+        lock(&keyspace.running).extend(job.spans().cloned());
         let (schedule, keyspace) = (Arc::clone(self), Arc::clone(keyspace));
         Claimed { schedule, keyspace, job: Arc::new(job), is_postponed: false }
     }
