@@ -8,9 +8,13 @@ use crate::base::health::Health;
 use crate::base::options::Options;
 use crate::base::places::PlacedStore;
 use crate::base::store_id::StoreId;
+use crate::pipeline::flush_queue::FlushQueue;
+use crate::pipeline::log_files::LogFiles;
 use crate::pipeline::places::Places;
 use crate::pipeline::space;
 use crate::pipeline::stall::Stall;
+use crate::pipeline::switch::MemtableSwitch;
+use crate::pipeline::total::MemtableBudget;
 use crate::pipeline::{Above, Commit, Memory, Pipeline};
 use crate::read::future::Readers;
 use crate::rows::Transactions;
@@ -19,17 +23,12 @@ use crate::versions::snapshot::Snapshots;
 use crate::versions::store::{Registry, Versions};
 use crate::versions::version::TableSource;
 use crate::work::Work;
-use crate::work::collect::Collections;
-use crate::work::debts::DebtWatch;
-use crate::work::pacer::Pacer;
 use crate::work::placed::Placed;
-use crate::work::throttle::CompactionThrottle;
 use situ_base::Env;
-use situ_compaction::CompactorParts;
 use situ_log::Log;
 use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::Volume;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::sync::{OnceLock, Weak};
 
@@ -100,27 +99,26 @@ impl Core {
             // A writer of values holds a handle to the store.
             numbers.upgrade().map_or(0, |versions| versions.new_number())
         }));
-        let has_work = Arc::clone(&work);
         let placed = Placed::new(&env, &versions, &work, &progress);
         let places = versions.source.volumes.places(Arc::clone(&placed) as Arc<dyn PlacedStore>);
+        let space = space::watch(Arc::clone(&env.clock), &versions, log.is_some());
+        let queue = FlushQueue::new(&versions, &progress);
+        let log_files = LogFiles::new(&versions, &space, &queue, log.clone(), log_number);
+        let switch = Arc::new(MemtableSwitch { log_files: Arc::clone(&log_files) });
         let memory = Arc::new(Memory {
             env: env.clone(),
             health: Arc::clone(&health),
             versions: Arc::clone(&versions),
             above: OnceLock::new(),
-            meter,
-            log: log.clone(),
-            first_log: log_number,
+            log_files,
+            budget: MemtableBudget { meter, switch: Arc::clone(&switch) },
+            switch,
+            queue,
             commit: Mutex::new(Commit::new(last_sequence, destinations)),
             work: Arc::clone(&work),
             progress: Arc::clone(&progress),
             stall: Stall::default(),
-            space: space::watch(Arc::clone(&env.clock), &versions, log.is_some()),
-            prepared_log: AtomicU64::new(0),
-            log_wanted: AtomicBool::new(false),
-            flushes_releasing: AtomicUsize::new(0),
-            log_area_stops: AtomicBool::new(false),
-            troubles: Mutex::default(),
+            space,
         });
         let limits = Limits {
             loggers: if options.ablation.serial_log { 1 } else { LOGGERS_MAX },
@@ -129,28 +127,8 @@ impl Core {
         let pipeline = Arc::new(Pipeline::new(&env, Arc::clone(&memory), log, Arc::clone(&progress), limits));
         let events = [work, progress, editor_returned];
         health.wakes(vec![Box::new(pipeline.bell()), Box::new(move || events.iter().for_each(|event| event.notify()))]);
-        let compactor = CompactorParts { env: env.clone(), event: has_work, threads: options.compaction_threads };
-        let work = Arc::new(Work {
-            id,
-            env: env.clone(),
-            health: Arc::clone(&health),
-            versions: Arc::clone(&versions),
-            memory: Arc::clone(&memory),
-            pipeline: Arc::clone(&pipeline),
-            options: options.clone(),
-            has_flushed_own: AtomicBool::new(false),
-            pacer: Pacer::default(),
-            throttle: CompactionThrottle::default(),
-            scheduling: Mutex::new(()),
-            compactor: options.compactor.make(compactor),
-            jobs: Mutex::default(),
-            next_task: AtomicU64::new(1),
-            collections: Collections::default(),
-            debt_watch: DebtWatch::new(env.clock.now(), last_sequence),
-            places,
-        });
+        let work = Work::new(id, &options, &memory, &pipeline, places);
         placed.belongs_to(&work);
-        health.stats.read_tails.watch(work.compactor.pipelines());
         let above: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(&work) as Arc<dyn Above>));
         memory.stand_below(above);
         memory.space.begin();

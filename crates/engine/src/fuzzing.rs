@@ -6,7 +6,7 @@
 //! for them to be put right first.
 
 use crate::base::batch::Record;
-use crate::opening::open::StoreState;
+use crate::opening::state::StoreState;
 use crate::versions::edit::Edit;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;

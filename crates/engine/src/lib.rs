@@ -47,11 +47,12 @@ pub use api::disk_use::DiskUse;
 pub use api::iter::Iter;
 pub use api::keyspace::{Keyspace, KeyspaceProperties, LevelProperties, SegmentProperties, TableProperties};
 pub use api::snapshot::Snapshot;
-pub use api::store::{Store, StoreBuilder, StoreProperties, ValueLogProperties};
-pub use api::transaction::{
-    CommitFuture, ForUpdateFuture, Isolation, LockFuture, Transaction, TransactionCursor, TransactionIter,
-    TransactionKind, TransactionOptions,
-};
+pub use api::store::properties::{StoreProperties, ValueLogProperties};
+pub use api::store::{Store, StoreBuilder};
+pub use api::transaction::cursor::TransactionCursor;
+pub use api::transaction::future::{CommitFuture, ForUpdateFuture, LockFuture};
+pub use api::transaction::iter::TransactionIter;
+pub use api::transaction::{Isolation, Transaction, TransactionKind, TransactionOptions};
 pub use base::batch::WriteBatch;
 pub use base::damage::Damage;
 pub use base::error::{Error, Result};

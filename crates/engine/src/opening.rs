@@ -5,4 +5,5 @@ pub(crate) mod closing;
 pub(crate) mod known;
 pub(crate) mod open;
 pub(crate) mod replay;
+pub(crate) mod state;
 pub(crate) mod values;

@@ -4,44 +4,49 @@
 //! memtables that writes go into, and the log files that hold the same writes.
 //!
 //! * `environment.rs` implements the crate's trait for it.
-//! * `seal.rs` exchanges memtables, `total.rs` keeps all of them together within their limit. `log_files.rs` says which
-//!   file the log goes on in, `log_area.rs` how much of a raw disk it may fill.
+//! * [`MemtableSwitch`] exchanges memtables, [`MemtableBudget`] keeps all of them together within their limit.
+//!   [`FlushQueue`] is the queue of those that are sealed; `seal.rs` has those sealed that no writer has filled.
+//! * [`LogFiles`] says which file the log goes on in, `log_area.rs` how much of a raw disk it may fill, `log_end.rs`
+//!   which files are needed.
 //! * `space.rs` refuses puts before a disk is full, and writes before a drive that compresses has no physical space
 //!   left.
 //! * `way.rs` makes way for writes that find no room, `stall.rs` says how much writers are slowed.
-//!
-//! **Invariants.** A sealed memtable gets no new targets. It is complete when the visible number has reached the last
-//! one handed out before the seal.
 //!
 //! **Threads.** What lies under the commit lock is [`Places`](places::Places). Memory knows the rooms above it only as
 //! [`Above`].
 
 pub(crate) mod check;
 mod environment;
+pub(crate) mod flush_queue;
 pub(crate) mod future;
 pub(crate) mod log_area;
+mod log_end;
 pub(crate) mod log_files;
+pub(crate) mod no_room;
 pub(crate) mod places;
-pub(crate) mod seal;
+mod seal;
 pub(crate) mod space;
 pub(crate) mod stall;
+pub(crate) mod switch;
 pub(crate) mod total;
 pub(crate) mod troubles;
 pub(crate) mod way;
 pub(crate) mod write;
 
 use crate::base::health::Health;
-use crate::base::sync::lock;
-use crate::memtable::Meter;
+use crate::base::places::HOME;
+use crate::pipeline::flush_queue::FlushQueue;
+use crate::pipeline::log_files::LogFiles;
 use crate::pipeline::space::SpaceWatch;
-use crate::pipeline::stall::Stall;
-use crate::pipeline::troubles::Troubles;
+use crate::pipeline::stall::{Debt, Stall};
+use crate::pipeline::switch::MemtableSwitch;
+use crate::pipeline::total::MemtableBudget;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::Versions;
 use crate::{Error, Result};
 use situ_base::{Env, Event};
 use situ_log::Log;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use situ_pipeline::Budget;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -75,12 +80,10 @@ pub(crate) struct Memory {
     pub(crate) health: Arc<Health>,
     pub(crate) versions: Arc<Versions>,
     pub(crate) above: OnceLock<Weak<dyn Above>>,
-    /// The memory of all memtables, and its limit.
-    pub(crate) meter: Arc<Meter>,
-    /// None if the store is open read-only.
-    pub(crate) log: Option<Arc<Log>>,
-    /// The log file that this opening began with: what came from those before was replayed.
-    pub(crate) first_log: u64,
+    pub(crate) log_files: Arc<LogFiles>,
+    pub(crate) switch: Arc<MemtableSwitch>,
+    pub(crate) budget: MemtableBudget,
+    pub(crate) queue: Arc<FlushQueue>,
     pub(crate) commit: Mutex<Commit>,
     /// Notified when there may be something to flush, to compact or to delete. Also by the last holder of a table,
     /// which may hold a lock.
@@ -90,16 +93,6 @@ pub(crate) struct Memory {
     pub(crate) progress: Arc<dyn Event>,
     pub(crate) stall: Stall,
     pub(crate) space: Arc<SpaceWatch>,
-    /// The number that the next log file has or will have; 0 if none was chosen.
-    pub(crate) prepared_log: AtomicU64,
-    /// The flusher is to make the next log file ready.
-    pub(crate) log_wanted: AtomicBool,
-    /// Flushes whose memtables are gone, or about to go, and that have not given back their log files yet.
-    pub(crate) flushes_releasing: AtomicUsize,
-    /// Writers wait for room in the log's area.
-    pub(crate) log_area_stops: AtomicBool,
-    /// The failures of background jobs that are being tried again.
-    pub(crate) troubles: Mutex<Troubles>,
 }
 
 impl Memory {
@@ -109,10 +102,22 @@ impl Memory {
         assert!(is_first, "a memory is part of one store");
     }
 
-    /// Returns the error that keeps memtables from being flushed, if there is one.
-    pub(crate) fn check_flushes(&self) -> Result<()> {
-        let troubles = lock(&self.troubles);
-        troubles.flush.error.clone().filter(|_| !troubles.only_log_fails).map_or(Ok(()), Err)
+    /// Returns the log, if writes are taken at all.
+    #[inline]
+    pub(crate) fn writable(&self) -> Result<&Arc<Log>> {
+        self.log_files.writable()
+    }
+
+    /// Returns the log; `None` if the store is open read-only.
+    pub(crate) fn log(&self) -> Option<&Arc<Log>> {
+        self.log_files.log.as_ref()
+    }
+
+    /// Sets the budget of writers for the present debt.
+    pub(crate) fn set_debt(&self, budget: &Budget, debt: &Debt) {
+        let next = || self.above().map_or(HOME, |above| above.next_flush_goes_to());
+        let slowed = self.stall.set_debt(self.env.clock.now(), &next, budget, debt);
+        slowed.into_iter().for_each(|slowed| self.health.tell(|| slowed));
     }
 
     /// Returns the rooms above, while the store lives.

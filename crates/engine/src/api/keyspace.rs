@@ -8,7 +8,7 @@ use crate::base::sync::lock;
 use crate::base::value::Value;
 use crate::core::Core;
 use crate::pipeline::future::WriteFuture;
-use crate::pipeline::seal::Level0;
+use crate::pipeline::no_room::Level0;
 use crate::pipeline::write::write;
 use crate::read::cursor::{Cursor, RankedTombstones};
 use crate::read::dead::KnownGaps;
@@ -422,7 +422,7 @@ impl Keyspace {
     /// The store takes no writes, or the flush failed (a full disk); [`Error::Level0Full`].
     pub fn flush(&self) -> Result<()> {
         self.check()?;
-        self.core.work.flush(&self.inner, Level0::Heeded)
+        self.core.work.flushes.flush(&self.inner, Level0::Heeded)
     }
 
     /// Compacts everything between `begin` and `end` (`None`: no bound) into the deepest level, and waits for it. The
@@ -493,7 +493,7 @@ impl Keyspace {
         KeyspaceProperties {
             name: self.inner.name.clone(),
             memtables: view.slots().count(),
-            memtables_max: self.core.memory.memtables_max(&self.inner),
+            memtables_max: self.core.memory.switch.memtables_max(&self.inner),
             memtable_bytes: view.memtable_bytes(),
             memtable_entries: in_memory,
             tables: levels.iter().map(|level| level.files.len()).sum(),

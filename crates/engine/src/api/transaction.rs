@@ -31,24 +31,20 @@
 //! `delete_range` inside a transaction: the check above can find that others have changed a known row, not that others
 //! have added one to a range. So there is no range deletion, rather than one that is only nearly right.
 
-mod cursor;
-mod future;
+pub(crate) mod cursor;
+pub(crate) mod future;
 mod held;
-mod iter;
+pub(crate) mod iter;
 mod options;
 mod retry;
 mod tracked;
 mod writes;
 
-pub use self::cursor::TransactionCursor;
-use self::future::CommitState;
-pub use self::future::{CommitFuture, ForUpdateFuture, LockFuture};
-pub use self::iter::TransactionIter;
 pub use self::options::{Isolation, TransactionKind, TransactionOptions};
 use crate::rows::Transactions;
 use crate::rows::locks::LockMode;
 
-use self::held::{HeldLocks, Pending, Wanted};
+use self::held::{HeldLocks, Wanted};
 use self::tracked::Tracked;
 use self::writes::OwnWrites;
 use crate::api::keyspace::Keyspace;
@@ -59,7 +55,6 @@ use crate::base::value::{Key, Value};
 use crate::core::Core;
 use crate::pipeline::Memory;
 use crate::pipeline::check::{Commitment, changed};
-use crate::pipeline::future::WriteFuture;
 use crate::pipeline::write::write_numbered;
 use crate::read::future::ReadFuture;
 use crate::read::options::ReadOptions;
@@ -310,29 +305,6 @@ impl Transaction {
         self.read(keyspace, key)
     }
 
-    /// Works like [`get_for_update`](Transaction::get_for_update), without blocking. A future that is dropped early
-    /// gives up its place in the queue for the lock. A conflict that shows only in tables is reported at commit.
-    ///
-    /// # Errors
-    /// All come from the future, as [`get_for_update`](Transaction::get_for_update) has them.
-    pub fn get_for_update_async(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> ForUpdateFuture<'_> {
-        let default = self.default.clone();
-        self.get_for_update_in_async(&default, key, mode)
-    }
-
-    /// Works like [`get_for_update_in`](Transaction::get_for_update_in), without blocking; see
-    /// [`get_for_update_async`](Transaction::get_for_update_async).
-    pub fn get_for_update_in_async(
-        &mut self,
-        keyspace: &Keyspace,
-        key: impl AsRef<[u8]>,
-        mode: LockMode,
-    ) -> ForUpdateFuture<'_> {
-        let key = key.as_ref();
-        let lock = self.lock_in_async(keyspace, key, mode);
-        ForUpdateFuture::new(lock, keyspace.clone(), key.to_vec())
-    }
-
     /// Does the same as [`get_for_update`](Transaction::get_for_update), but does not read the value.
     ///
     /// # Errors
@@ -355,33 +327,6 @@ impl Transaction {
         self.check_keyspace(keyspace)?;
         check_key(key)?;
         self.protect(keyspace, &key.into(), mode)
-    }
-
-    /// Works like [`lock`](Transaction::lock), without blocking. Afterwards a [`put`](Transaction::put) or
-    /// [`delete`](Transaction::delete) of the key does not wait either, if it was locked [`LockMode::Exclusive`].
-    ///
-    /// # Errors
-    /// As [`get_for_update_async`](Transaction::get_for_update_async).
-    pub fn lock_async(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> LockFuture<'_> {
-        let default = self.default.clone();
-        self.lock_in_async(&default, key, mode)
-    }
-
-    /// Works like [`lock_in`](Transaction::lock_in), without blocking; see [`lock_async`](Transaction::lock_async).
-    pub fn lock_in_async(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, mode: LockMode) -> LockFuture<'_> {
-        let outcome = self.lock_row_async(keyspace, key.as_ref(), mode);
-        let pending = self.noted(outcome);
-        LockFuture::new(self, pending)
-    }
-
-    fn lock_row_async(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<Option<Pending>> {
-        self.check_keyspace(keyspace)?;
-        check_key(key)?;
-        match self.wanted(keyspace, &key.into(), mode)? {
-            Some(wanted) if self.is_pessimistic() => wanted.acquire_async(&self.core).map(Some),
-            Some(wanted) => self.protected(wanted.row, mode, wanted.holds, false).map(|()| None),
-            None => Ok(None),
-        }
     }
 
     /// Sets `key` to `value` in the keyspace `default`. A pessimistic transaction waits for the key's lock; in
@@ -585,38 +530,6 @@ impl Transaction {
             return Ok(commit.nothing_to_write(&core));
         }
         write_numbered(&core.pipeline, commit.into_write(), durability)
-    }
-
-    /// Works like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins.
-    /// The commit takes place, or is refused, whether the future is polled or dropped. Its locks are given back then.
-    /// All errors come from the future.
-    pub fn commit_async(self) -> CommitFuture {
-        self.begin_commit().unwrap_or_else(CommitFuture::refused)
-    }
-
-    fn begin_commit(self) -> Result<CommitFuture> {
-        let core = Arc::clone(&self.core);
-        let (commit, durability) = self.into_commit()?;
-        let is_checked = commit.check_published(false)?;
-        if is_checked && commit.batch.is_empty() {
-            return Ok(CommitFuture::done(commit.nothing_to_write(&core)));
-        }
-        if is_checked {
-            let writing = WriteFuture::begin_write(&core.pipeline, commit.into_write(), durability);
-            return writing.map(CommitFuture::writing);
-        }
-        // Tables have to be read first, on a thread of the store.
-        let there = Arc::clone(&core);
-        let admission = core.readers.submit(move || {
-            commit.check_published(true)?;
-            if commit.batch.is_empty() {
-                return Ok(CommitState::Done(commit.nothing_to_write(&there)));
-            }
-            WriteFuture::begin_write(&there.pipeline, commit.into_write(), durability)?
-                .into_admission()
-                .map(CommitState::Writing)
-        })?;
-        Ok(CommitFuture::checking(admission))
     }
 
     /// Returns the batch, and the conditions that have to hold when it begins.

@@ -14,13 +14,12 @@
 //! the process that writes to the store meanwhile.
 
 use crate::Error;
-use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use situ_storage::Corruption;
 use situ_storage::{Error as StorageError, FileName};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Mutex, OnceLock};
 
 /// One damaged place: file, offset, its kind, the expected and the found contents.
 pub type Damage = Corruption;
@@ -47,28 +46,30 @@ pub(crate) fn is_known(damages: &[Damage], new: &Damage) -> bool {
 /// The maximum number of damaged files that are remembered. A longer list would help no operator.
 const FILES_MAX: usize = 256;
 
+/// Receives each report of damage, with an event if it is the first one of a file.
+type Report = Box<dyn Fn(Option<StoreEvent>) + Send + Sync>;
+
 /// The damaged files of a store.
 #[derive(Default)]
 pub(crate) struct DamagedFiles {
-    /// The receiver of reports; none while the store is being opened, and if it is open read-only.
-    health: OnceLock<Weak<Health>>,
+    /// Receives reports; none while the store is being opened, and if it is open read-only.
+    report: OnceLock<Report>,
     /// By the file's name, the first damage that was met in it.
     files: Mutex<BTreeMap<String, Damage>>,
 }
 
 impl DamagedFiles {
     /// Sets the receiver of reports. From now on damage is noted.
-    pub(crate) fn tell_to(&self, health: &Arc<Health>) {
+    pub(crate) fn report_to(&self, report: Report) {
         // The first one stays; there is no other.
-        let _ = self.health.set(Arc::downgrade(health));
+        let _ = self.report.set(report);
     }
 
     /// Notes `error`, if damaged data is its cause.
     #[cold]
     pub(crate) fn note(&self, error: &Error) {
         let Error::Storage(StorageError::Corruption(damage)) = error else { return };
-        let Some(health) = self.health.get().and_then(Weak::upgrade) else { return };
-        health.stats.counters.damage_met.add(1);
+        let Some(report) = self.report.get() else { return };
         let is_first = {
             let mut files = lock(&self.files);
             let is_first = files.len() < FILES_MAX && !files.contains_key(&damage.file);
@@ -77,13 +78,9 @@ impl DamagedFiles {
             }
             is_first
         };
-        if is_first {
-            health.tell(|| StoreEvent::DamageFound {
-                file: damage.file.clone(),
-                offset: damage.offset,
-                error: error.clone(),
-            });
-        }
+        let found =
+            || StoreEvent::DamageFound { file: damage.file.clone(), offset: damage.offset, error: error.clone() };
+        report(is_first.then(found));
     }
 
     /// Forgets the damage of a file that is gone.

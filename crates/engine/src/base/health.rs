@@ -54,6 +54,16 @@ impl Health {
         })
     }
 
+    /// Counts damage from now on, and tells of it.
+    pub(crate) fn count_damage(self: &Arc<Self>) {
+        let health = Arc::downgrade(self);
+        self.damaged.report_to(Box::new(move |event| {
+            let Some(health) = health.upgrade() else { return };
+            health.stats.counters.damage_met.add(1);
+            event.into_iter().for_each(|event| health.tell(|| event));
+        }));
+    }
+
     /// Sets the functions that wake the threads waiting in the store; called once.
     pub(crate) fn wakes(&self, rooms: Vec<WakeRoom>) {
         let is_first = self.rooms.set(rooms).is_ok();

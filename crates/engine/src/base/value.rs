@@ -4,8 +4,8 @@
 //! is copied. Iterators copy the entries that they return. A [`Key`] of up to [`INLINE_BYTES_MAX`] bytes takes no
 //! memory of its own.
 
-use crate::Result;
 use situ_storage::Excerpt;
+use situ_storage::Result;
 use situ_storage::memory::copied;
 use situ_table::ValueRef;
 use std::borrow::Borrow;

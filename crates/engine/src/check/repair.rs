@@ -47,9 +47,8 @@ use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Options, setters};
 use crate::base::places::{Found, HomeVolume, Purpose, Volumes};
 use crate::check::verify::{check_identity, differences};
-use crate::opening::open::{
-    Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, StoreState, needed_logs, refuse_hash_store, remove,
-};
+use crate::opening::open::{Built, Ground, IDENTITY, KeyspaceChoices, refuse_hash_store, remove};
+use crate::opening::state::{KeyspaceState, StoreState, needed_logs};
 use crate::opening::values::open_values;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
@@ -402,7 +401,7 @@ impl Repair {
             }
             self.damage(missing.name, missing.error(&*self.volume))?;
             if let FileName::Table(number) = missing.name
-                && !missing.is_gone()
+                && !missing.is_gone
                 && self.open_table(number).is_err()
             {
                 // The table is there, and its rescue reports the losses in it.
@@ -635,7 +634,7 @@ impl Repair {
         }
         self.volume.replace(FileName::Identity, IDENTITY.as_bytes())?;
         self.volume.sync_names()?;
-        if let Some(log) = &core.memory.log {
+        if let Some(log) = core.memory.log() {
             log.close()?;
         }
         core.memory.note_closed()

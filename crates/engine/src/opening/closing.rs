@@ -21,7 +21,8 @@ use crate::base::store_id::is_own_thread;
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::work::background::{Background, may_have_values};
+use crate::work::background::Background;
+use crate::work::separate::may_have_values;
 use crate::{Error, Result};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -77,17 +78,17 @@ impl Open {
         if let Some(background) = &self.background {
             background.join(&core.work);
         }
-        core.work.land_the_last();
+        core.work.compactions.land_the_last();
         // The thread of a task ends a little later than the task: it must not hold the last handle of the store.
-        core.work.compactor.close();
+        core.work.compactions.compactor().close();
         core.versions.delete_obsolete();
         core.end_value_writers();
         // Even after a failure, the log is made as durable as possible.
-        let closed = core.memory.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
+        let closed = core.memory.log().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
         // The next opening would not find data in files that were moved or removed.
         core.health.fail_if_a_disk_has();
         let closed = core.health.failure().map_or(closed, Err);
-        let closed = if core.memory.log.is_some() { closed.and_then(|()| core.memory.note_closed()) } else { closed };
+        let closed = if core.memory.log().is_some() { closed.and_then(|()| core.memory.note_closed()) } else { closed };
         core.health.wake_all();
         if closed.is_ok() {
             core.tidy_at_the_end();
@@ -130,7 +131,7 @@ impl Core {
     /// Step 4. Nothing depends on it: room that cannot be reported now is reported when it has been used again.
     fn tidy_at_the_end(&self) {
         let volumes = &self.versions.source.volumes;
-        if self.memory.log.is_none() {
+        if self.memory.log().is_none() {
             return;
         }
         let until = self.env.clock.now() + TIDYING_MAX;

@@ -3,9 +3,9 @@
 use crate::Error;
 use crate::Result;
 use crate::base::batch::Record;
-use crate::base::places::{HOME, MissingFile, NeededFiles, NeededTable, Plain, Volumes};
-use crate::opening::open::{Missing, StoreState, needed_logs};
+use crate::base::places::{HOME, NeededFiles, NeededTable, Plain, Volumes};
 use crate::opening::replay::check_closed;
+use crate::opening::state::{StoreState, needed_logs};
 use crate::versions::edit::Edit;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
@@ -135,16 +135,9 @@ impl StoreState {
             volume: file.meta.volume,
             bytes: file.meta.bytes,
         });
-        let missing = |missing: Missing| MissingFile {
-            is_gone: missing.is_gone(),
-            name: missing.name,
-            expected: missing.expected,
-            found: missing.found,
-            may_be_elsewhere: missing.may_be_elsewhere,
-        };
         NeededFiles {
             tables: tables.collect(),
-            missing: self.missing_files(files).into_iter().map(missing).collect(),
+            missing: self.missing_files(files),
             first_log: self.keyspaces.values().map(|k| k.log_number).min().filter(|number| *number > 0),
             logs: needed_logs(self, files.iter().map(|file| file.name)),
             notes_further_volumes: self.several_volumes,

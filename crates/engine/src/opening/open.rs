@@ -14,30 +14,26 @@
 //!
 //! A read-only opening locks and writes nothing. Orphans stay, and the replayed records stay in memory.
 
-use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
-use crate::base::options::{KeyspaceOptions, Options};
-use crate::base::places::HOME;
+use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceOptions, Options};
 use crate::base::places::{Found, HomeVolume, Locks, Purpose};
 use crate::core::{Core, Parts};
 use crate::memtable::Meter;
 use crate::opening::replay::{Keep, Replay, Replayed};
+use crate::opening::state::{KeyspaceState, StoreState, needed_logs};
 use crate::opening::values::{check_room_for_values, open_values};
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::{self, Manifest};
 use crate::versions::segments::BesideWriter;
-use crate::versions::store::Registry;
-use crate::versions::store::{LOG_FILE_BYTES_MIN, log_file_bytes};
+use crate::versions::store::{LOG_FILE_BYTES_MIN, Registry, log_file_bytes};
 use crate::versions::version::{TableSource, Version};
 use crate::{Error, Result};
 use situ_base::Env;
-use situ_compaction::DroppedValues;
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_storage::memory::require;
 use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};
 use situ_table::BlockCache;
-use situ_values::Written;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -50,112 +46,6 @@ const KEYSPACE_BYTES: usize = 6 << 10;
 const OPENING_BYTES: usize = 4 << 20;
 
 pub(crate) type KeyspaceChoices = HashMap<String, KeyspaceOptions>;
-
-/// The state that a manifest's edits add up to.
-#[derive(Default)]
-pub(crate) struct StoreState {
-    pub(crate) next_file: u64,
-    pub(crate) last_sequence: u64,
-    pub(crate) next_keyspace: u32,
-    pub(crate) keyspaces: BTreeMap<u32, KeyspaceState>,
-    /// The store was closed in order, with this log file as the last.
-    pub(crate) closed: Option<u64>,
-    /// The time at which a repair last lost something, in milliseconds since 1970.
-    pub(crate) lossy_repair: Option<u64>,
-    /// True if the store has further volumes, or had some.
-    pub(crate) several_volumes: bool,
-}
-
-pub(crate) struct KeyspaceState {
-    pub(crate) name: String,
-    pub(crate) version: Version,
-    pub(crate) log_number: u64,
-}
-
-impl StoreState {
-    /// Applies edits in order; the error describes the one that does not fit.
-    pub(crate) fn replay(edits: Vec<Edit>, source: &Arc<TableSource>) -> Result<StoreState, String> {
-        let mut state = StoreState::default();
-        for (at, edit) in edits.into_iter().enumerate() {
-            state.apply(edit, source).map_err(|text| format!("edit {at} does not fit: {text}"))?;
-        }
-        Ok(state)
-    }
-
-    fn apply(&mut self, edit: Edit, source: &Arc<TableSource>) -> Result<(), String> {
-        self.next_file = edit.next_file.unwrap_or(self.next_file);
-        self.closed = edit.closed;
-        self.lossy_repair = edit.lossy_repair.or(self.lossy_repair);
-        self.several_volumes |= edit.several_volumes;
-        self.last_sequence = edit.last_sequence.unwrap_or(self.last_sequence);
-        self.next_keyspace = edit.next_keyspace.unwrap_or(self.next_keyspace);
-        for (id, name) in edit.created {
-            let fresh = KeyspaceState { name, version: Version::empty(), log_number: 0 };
-            if self.keyspaces.insert(id, fresh).is_some() {
-                return Err(format!("keyspace {id} exists already"));
-            }
-        }
-        for (id, number) in edit.log_numbers {
-            // Of a keyspace that was dropped while the edit was on its way.
-            if let Some(keyspace) = self.keyspaces.get_mut(&id) {
-                keyspace.log_number = number;
-            }
-        }
-        let mut changes: BTreeMap<u32, (Vec<_>, Vec<_>)> = BTreeMap::new();
-        edit.removed.into_iter().for_each(|(id, removed)| changes.entry(id).or_default().0.push(removed));
-        for (id, mut added) in edit.added {
-            // A file counts where it is found; the manifest says where it was written.
-            if source.are_several {
-                added.meta.volume = source.volume_of(added.meta.number);
-            }
-            changes.entry(id).or_default().1.push(added);
-        }
-        for (id, (removed, added)) in changes {
-            let keyspace = self.keyspaces.get_mut(&id).ok_or_else(|| format!("there is no keyspace {id}"))?;
-            keyspace.version = keyspace.version.apply(&removed, &added, source)?;
-        }
-        self.apply_values(&edit.values_written, &edit.values_dead, &edit.segments_removed, source)?;
-        for id in edit.dropped {
-            self.keyspaces.remove(&id).ok_or_else(|| format!("there is no keyspace {id} to drop"))?;
-        }
-        Ok(())
-    }
-
-    fn apply_values(
-        &mut self,
-        written: &[(u32, Written)],
-        dead: &[(u32, DroppedValues)],
-        removed: &[(u32, u64)],
-        source: &TableSource,
-    ) -> Result<(), String> {
-        let ids = written.iter().map(|(id, _)| id).chain(dead.iter().map(|(id, _)| id));
-        let ids: BTreeSet<u32> = ids.chain(removed.iter().map(|(id, _)| id)).copied().collect();
-        for id in ids {
-            let keyspace = self.keyspaces.get_mut(&id).ok_or_else(|| format!("there is no keyspace {id}"))?;
-            let written = of_keyspace(written, id);
-            let version = keyspace.version.clone().with_segments(&written, &of_keyspace(removed, id), source)?;
-            version.segments.note_written(&written);
-            version.segments.note_dead(&of_keyspace(dead, id))?;
-            keyspace.version = version;
-        }
-        Ok(())
-    }
-
-    /// Returns the numbers of all segments in force.
-    pub(crate) fn segments(&self) -> HashSet<u64> {
-        self.keyspaces.values().flat_map(|k| k.version.segments.files().iter().map(|file| file.number)).collect()
-    }
-
-    /// Returns the numbers of all tables in force.
-    pub(crate) fn tables(&self) -> HashSet<u64> {
-        self.keyspaces.values().flat_map(|k| k.version.files().map(|(_, f)| f.meta.number)).collect()
-    }
-}
-
-/// Returns the items of a keyspace.
-fn of_keyspace<T: Copy>(all: &[(u32, T)], id: u32) -> Vec<T> {
-    all.iter().filter(|(of, _)| *of == id).map(|(_, one)| *one).collect()
-}
 
 /// The result of an opening.
 pub(crate) struct Opened {
@@ -173,19 +63,10 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// The mode of an opening.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
-    Write,
-    /// Only if `all` tables are there, or as far as they are.
-    Read {
-        all: bool,
-    },
-}
-
 /// The maximum number of attempts of a reader when files change under it.
 const READ_ATTEMPTS_MAX: usize = 20;
 
+/// Opens a store to write, or to read.
 pub(crate) fn open(
     home: &HomeVolume,
     env: Env,
@@ -193,34 +74,166 @@ pub(crate) fn open(
     keyspaces: &KeyspaceChoices,
     read_only: bool,
 ) -> Result<Opened> {
-    let open_as = |mode| open_once(home, env.clone(), options.clone(), keyspaces, mode);
-    if read_only { open_to_read(home, &open_as) } else { open_as(Mode::Write) }
+    let opening = Opening { home, env, options: options.bounded(), keyspaces };
+    if read_only { opening.open_to_read() } else { opening.open_to_write() }
 }
 
-/// Opens a store that a writer may have open. Between two steps of the reader, the writer may put another manifest in
-/// force and give up files. So the reader believes in damage, or in a missing file, only if the next attempt finds the
-/// very same. The manifest says that a file is not needed before the writer gives up the file. No number is used twice,
-/// so an attempt that begins later does not ask for the file.
-fn open_to_read(home: &HomeVolume, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Result<Opened> {
-    let (mut all, mut before) = (true, None);
-    for _ in 0..READ_ATTEMPTS_MAX {
-        let error = match open_as(Mode::Read { all }) {
-            Err(Error::Storage(error @ (StorageError::Corruption(_) | StorageError::NotFound { .. }))) => error,
-            result => return result,
+/// A store that is to be opened.
+struct Opening<'a> {
+    home: &'a HomeVolume,
+    env: Env,
+    options: Options,
+    keyspaces: &'a KeyspaceChoices,
+}
+
+impl<'a> Opening<'a> {
+    fn open_to_write(&self) -> Result<Opened> {
+        let create = self.options.create_if_missing;
+        // Before the lock, which would leave a file where there is no store and none is to be made.
+        if !create && self.home.is_empty()? {
+            return Err(no_store(&self.home.volume.location()));
+        }
+        let (Found { volumes, locks, .. }, source) = self.find(Purpose::Write { create })?;
+        let mut chosen = self.keyspaces.values().chain([&self.options.keyspace]);
+        chosen.try_for_each(|options| check_room_for_values(&source, options))?;
+        let volume = volumes.volume();
+        let current = manifest::current(&**volume)?;
+        let (state, damages) = match current {
+            Some(number) => self.read_manifest(volume, number, &source)?,
+            None => (new_state(volume, create)?, Vec::new()),
         };
-        let found = error.to_string();
-        if before.as_ref() != Some(&found) {
-            before = Some(found);
-        } else if all {
-            // The missing file may be a table that no read asks for, so the next attempts go on without missing tables.
-            // Only these attempts believe that a file is missing, and look for a volume that the caller has not
-            // named.
-            (all, before) = (false, None);
-        } else {
-            return Err(error.into());
+        let files = volume.list()?;
+        let missing = current.and_then(|_| state.missing_files(&files).into_iter().next());
+        if let Some(missing) = missing {
+            volumes.explain_missing(&state.needed_files(&files), &files)?;
+            return Err(missing.error(&**volume).into());
+        }
+        let ground = self.ground(volume, &source, state, &files);
+        volumes.settle()?;
+        let orphans = orphans(&files, &ground.state.tables(), &ground.state.segments(), &ground.logs);
+        if let (Some(number), false) = (current, orphans.is_empty()) {
+            manifest::make_durable(&**volume, number)?;
+        }
+        orphans.into_iter().try_for_each(|name| remove(&**volume, name))?;
+        open_values(volume, &self.env, &self.options, &ground.state, &source, false)?;
+        let built = ground.build()?;
+        // The listener is notified after the repair: the new manifest and its copy are whole.
+        built.core.versions.note_mended(damages);
+        built.remove_replaced(&**volume, &files)?;
+        Ok(Opened { core: built.core, locks })
+    }
+
+    /// Opens a store that a writer may have open. Between two steps of the reader, the writer may put another manifest
+    /// in force and give up files. So the reader believes in damage, or in a missing file, only if the next attempt
+    /// finds the very same. The manifest says that a file is not needed before the writer gives up the file. No number
+    /// is used twice, so an attempt that begins later does not ask for the file.
+    fn open_to_read(&self) -> Result<Opened> {
+        let (mut all, mut before) = (true, None);
+        for _ in 0..READ_ATTEMPTS_MAX {
+            let error = match self.try_to_read(all) {
+                Err(Error::Storage(error @ (StorageError::Corruption(_) | StorageError::NotFound { .. }))) => error,
+                result => return result,
+            };
+            let found = error.to_string();
+            if before.as_ref() != Some(&found) {
+                before = Some(found);
+            } else if all {
+                // The missing file may be a table that no read asks for, so the next attempts go on without missing
+                // tables. Only these attempts believe that a file is missing, and look for a volume that the caller has
+                // not named.
+                (all, before) = (false, None);
+            } else {
+                return Err(error.into());
+            }
+        }
+        Err(Error::Changed { location: self.home.volume.location() })
+    }
+
+    /// Opens the store only if `all` tables are there, or as far as they are. Locks and writes nothing.
+    fn try_to_read(&self, all: bool) -> Result<Opened> {
+        let (Found { volumes, locks, .. }, source) = self.find(Purpose::Read)?;
+        let volume = volumes.volume();
+        let Some(number) = manifest::current(&**volume)? else {
+            let none = check_unborn(volume).and(Err(no_store(&volume.location())));
+            // Another process may have made the store since.
+            if matches!(none, Err(Error::Existence(_))) && manifest::current(&**volume)?.is_some() {
+                let path = format!("{}/{}", volume.location(), FileName::Current);
+                return Err(StorageError::NotFound { path }.into());
+            }
+            return none;
+        };
+        // Before the edits are read: a later edit counts as a change.
+        let seen = edits_seen(&**volume);
+        let (state, damages) = self.read_manifest(volume, number, &source)?;
+        let files = volume.list()?;
+        // A writer may delete tables under a reader; a read of such a table gets the error.
+        let missing = state.missing_files(&files).into_iter().find(|m| matches!(m.name, FileName::Log(_)));
+        if let Some(missing) = missing {
+            // A reader looks again before it believes it.
+            if !all {
+                volumes.explain_missing(&state.needed_files(&files), &files)?;
+            }
+            return Err(missing.error(&**volume).into());
+        }
+        let ground = self.ground(volume, &source, state, &files);
+        let (location, beside) = (self.home.volume.location(), Arc::clone(volume));
+        let has_changed = Box::new(move || edits_seen(&*beside) != seen);
+        source.values.read_beside(BesideWriter { location, has_changed });
+        open_values(volume, &self.env, &self.options, &ground.state, &source, true)?;
+        let core = ground.read_only()?;
+        core.versions.note_mended(damages);
+        core.hold_tables(all)?;
+        Ok(Opened { core, locks })
+    }
+
+    /// Finds the volumes, and locks them to write.
+    fn find(&self, purpose: Purpose) -> Result<(Found, Arc<TableSource>)> {
+        let found = self.options.places.find(self.home, &self.env, purpose)?;
+        let cache = BlockCache::new(self.options.cache_bytes);
+        let source = TableSource::new(&found.volumes, cache, &self.env, self.options.open_tables_max);
+        Ok((found, Arc::new(source)))
+    }
+
+    /// Returns the state that the manifest's edits add up to, and the damages of files that were made good.
+    fn read_manifest(
+        &self,
+        volume: &Arc<dyn Volume>,
+        number: u64,
+        source: &Arc<TableSource>,
+    ) -> Result<(StoreState, Vec<StorageError>)> {
+        if self.options.error_if_exists {
+            return Err(Error::Existence(format!("there is a store in {} already", volume.location())));
+        }
+        let found = manifest::read(&**volume, number)?;
+        // A copy that this user may not read is not damaged.
+        let unread = found.copy_unread.filter(|error| !error.is_permission_denied());
+        let state = StoreState::replay(found.edits, source).map_err(|text| {
+            let name = FileName::Manifest(number);
+            Error::Storage(StorageError::corruption(name, 0, "edits", "a state", text))
+        })?;
+        Ok((state, found.damages.into_iter().chain(unread).collect()))
+    }
+
+    fn ground(
+        &self,
+        volume: &Arc<dyn Volume>,
+        source: &Arc<TableSource>,
+        mut state: StoreState,
+        files: &[FileMeta],
+    ) -> Ground<'a> {
+        state.pass_numbers_of(files);
+        Ground {
+            volume: Arc::clone(volume),
+            env: self.env.clone(),
+            options: self.options.clone(),
+            keyspaces: self.keyspaces,
+            source: Arc::clone(source),
+            logs: needed_logs(&state, files.iter().map(|f| f.name)),
+            state,
+            mode: RecoveryMode::Strict,
+            before_manifest: &|| Ok(()),
         }
     }
-    Err(Error::Changed { location: home.volume.location() })
 }
 
 /// Returns the manifest in force, and its length. Any edit changes it.
@@ -229,105 +242,8 @@ fn edits_seen(volume: &dyn Volume) -> Option<(u64, u64)> {
     Some((number, volume.open(FileName::Manifest(number)).ok()?.bytes()))
 }
 
-fn open_once(home: &HomeVolume, env: Env, options: Options, keyspaces: &KeyspaceChoices, mode: Mode) -> Result<Opened> {
-    let read_only = mode != Mode::Write;
-    let options = options.bounded();
-    // Before the lock, which would leave a file where there is no store and none is to be made.
-    if !read_only && !options.create_if_missing && home.is_empty()? {
-        return Err(Error::Existence(format!("there is no store in {}", home.volume.location())));
-    }
-    let purpose = if read_only { Purpose::Read } else { Purpose::Write { create: options.create_if_missing } };
-    let Found { volumes, locks, .. } = options.places.find(home, &env, purpose)?;
-    let volume = Arc::clone(volumes.volume());
-    let source = TableSource::new(&volumes, BlockCache::new(options.cache_bytes), &env, options.open_tables_max);
-    let source = Arc::new(source);
-    if !read_only {
-        let mut chosen = keyspaces.values().chain([&options.keyspace]);
-        chosen.try_for_each(|options| check_room_for_values(&source, options))?;
-    }
-    let current = manifest::current(&*volume)?;
-    // Before the edits are read: a later edit counts as a change.
-    let seen = read_only.then(|| edits_seen(&*volume));
-    let mut damages = Vec::new();
-    let mut state = match current {
-        Some(_) if options.error_if_exists => {
-            return Err(Error::Existence(format!("there is a store in {} already", volume.location())));
-        }
-        Some(number) => {
-            let found = manifest::read(&*volume, number)?;
-            // A copy that this user may not read is not damaged.
-            let unread = found.copy_unread.filter(|error| !error.is_permission_denied());
-            damages = found.damages.into_iter().chain(unread).collect();
-            StoreState::replay(found.edits, &source).map_err(|text| {
-                let name = FileName::Manifest(number);
-                Error::Storage(StorageError::corruption(name, 0, "edits", "a state", text))
-            })?
-        }
-        None => match new_state(&volume, &options, read_only) {
-            // Another process has made the store since.
-            Err(Error::Existence(_)) if read_only && manifest::current(&*volume)?.is_some() => {
-                let path = format!("{}/{}", volume.location(), FileName::Current);
-                return Err(StorageError::NotFound { path }.into());
-            }
-            state => state?,
-        },
-    };
-    let files = volume.list()?;
-    if current.is_some() {
-        // A writer may delete tables under a reader; a read of such a table gets the error.
-        let missing =
-            state.missing_files(&files).into_iter().find(|m| !read_only || matches!(m.name, FileName::Log(_)));
-        if let Some(missing) = missing {
-            // A reader looks again before it believes it.
-            if mode != (Mode::Read { all: true }) {
-                volumes.explain_missing(&state.needed_files(&files), &files)?;
-            }
-            return Err(missing.error(&*volume).into());
-        }
-    }
-    state.pass_numbers_of(&files);
-    let logs = needed_logs(&state, files.iter().map(|f| f.name));
-    let (tables, segments) = (state.tables(), state.segments());
-    if let Some(seen) = seen {
-        let (location, beside) = (home.volume.location(), Arc::clone(&volume));
-        let has_changed = Box::new(move || edits_seen(&*beside) != seen);
-        source.values.read_beside(BesideWriter { location, has_changed });
-        open_values(&volume, &env, &options, &state, &source, true)?;
-    }
-    let before_manifest = &|| Ok(());
-    let ground =
-        Ground { volume, env, options, keyspaces, source, state, logs, mode: RecoveryMode::Strict, before_manifest };
-    if read_only {
-        let core = ground.read_only()?;
-        core.versions.note_mended(damages);
-        core.hold_tables(mode == Mode::Read { all: true })?;
-        return Ok(Opened { core, locks });
-    }
-    volumes.settle()?;
-    let volume = Arc::clone(&ground.volume);
-    let orphans = orphans(&files, &tables, &segments, &ground.logs);
-    if let (Some(number), false) = (current, orphans.is_empty()) {
-        manifest::make_durable(&*volume, number)?;
-    }
-    orphans.into_iter().try_for_each(|name| remove(&*volume, name))?;
-    open_values(&volume, &ground.env, &ground.options, &ground.state, &ground.source, false)?;
-    let Built { core, manifest_number, old_logs, unused_logs } = ground.build()?;
-    // The listener is notified after the repair: the new manifest and its copy are whole.
-    core.versions.note_mended(damages);
-    let is_old = |name: &FileName| match name {
-        FileName::Manifest(number) | FileName::ManifestCopy(number) => *number != manifest_number,
-        _ => false,
-    };
-    let manifests = files.iter().map(|file| file.name).filter(is_old);
-    let is_there = |log: &FileName| files.iter().any(|file| file.name == *log);
-    let logs = |numbers: Vec<u64>| numbers.into_iter().map(FileName::Log).filter(is_there);
-    manifests.chain(logs(old_logs)).try_for_each(|name| remove(&*volume, name))?;
-    for log in logs(unused_logs) {
-        remove(&*volume, log)?;
-        volume.sync_names()?;
-    }
-    volume.sync_names()?;
-    Ok(Opened { core, locks })
+fn no_store(location: &str) -> Error {
+    Error::Existence(format!("there is no store in {location}"))
 }
 
 impl Core {
@@ -347,84 +263,6 @@ impl Core {
             }
         }
         Ok(())
-    }
-}
-
-/// The missing part if a whole file is missing.
-const FILE: &str = "file";
-
-/// A file that the state needs and the volume does not have, or has in another length.
-pub(crate) struct Missing {
-    pub(crate) name: FileName,
-    /// [`FILE`], or the property of the file that is wrong.
-    pub(crate) what: &'static str,
-    pub(crate) expected: String,
-    pub(crate) found: String,
-    /// True if the file was on a volume other than the home, or, for a log file, may have been.
-    pub(crate) may_be_elsewhere: bool,
-}
-
-impl Missing {
-    /// Returns true if no part of the file is there.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.what == FILE
-    }
-
-    pub(crate) fn error(&self, volume: &dyn Volume) -> StorageError {
-        let path = format!("{}/{}", volume.location(), self.name);
-        let expected = format!("{} (situ repair can go on without it)", self.expected);
-        StorageError::corruption(path, 0, self.what, expected, &self.found)
-    }
-}
-
-impl StoreState {
-    /// Returns the needed tables, segments and log files that are missing.
-    pub(crate) fn missing_files(&self, files: &[FileMeta]) -> Vec<Missing> {
-        let lengths: HashMap<FileName, u64> = files.iter().map(|f| (f.name, f.bytes)).collect();
-        let mut missing = Vec::new();
-        for (_, file) in self.keyspaces.values().flat_map(|k| k.version.files()) {
-            let (name, bytes) = (FileName::Table(file.meta.number), file.meta.bytes);
-            let (what, found) = match lengths.get(&name) {
-                Some(found) if *found == bytes => continue,
-                Some(found) => ("file length", format!("{found} bytes")),
-                None => (FILE, "no such file".to_owned()),
-            };
-            let expected = format!("{bytes} bytes, as the manifest says");
-            missing.push(Missing { name, what, expected, found, may_be_elsewhere: file.meta.volume != HOME });
-        }
-        let segments = self.keyspaces.values().flat_map(|k| k.version.segments.files());
-        for name in segments.map(|file| FileName::Values(file.number)).filter(|name| !lengths.contains_key(name)) {
-            let (expected, found) = ("a segment of values".to_owned(), "no such file".to_owned());
-            missing.push(Missing { name, what: FILE, expected, found, may_be_elsewhere: false });
-        }
-        // The first log file still needed exists from before an edit says so until after one says otherwise.
-        let first = self.keyspaces.values().map(|k| k.log_number).min();
-        for number in first.into_iter().chain(self.closed).filter(|number| *number > 0) {
-            let name = FileName::Log(number);
-            // It has its whole length before it is used; recovery finds cuts behind its first pages.
-            let (what, found) = match lengths.get(&name) {
-                Some(found) if *found >= situ_log::FILE_BYTES_MIN => continue,
-                Some(found) => ("file length", format!("{found} bytes")),
-                None => (FILE, "no such file".to_owned()),
-            };
-            if !missing.iter().any(|m| m.name == name) {
-                let is_older = |name: &FileName| matches!(name, FileName::Log(later) if *later > number);
-                let newer = if what == FILE && lengths.keys().any(is_older) {
-                    ". Later log files exist: this directory may be an older copy of the store. If so, bring the newer copy back"
-                } else {
-                    ""
-                };
-                let expected = format!("a log file of {} bytes or more{newer}", situ_log::FILE_BYTES_MIN);
-                missing.push(Missing { name, what, expected, found, may_be_elsewhere: true });
-            }
-        }
-        missing
-    }
-
-    /// Moves the next file number past those of `files`: new files must not get numbers that a file has already.
-    pub(crate) fn pass_numbers_of(&mut self, files: &[FileMeta]) {
-        let highest = files.iter().filter_map(|f| f.name.number()).max().unwrap_or(0);
-        self.next_file = self.next_file.max(highest.saturating_add(1));
     }
 }
 
@@ -452,6 +290,25 @@ pub(crate) struct Built {
     pub(crate) old_logs: Vec<u64>,
     /// Needed, and without a record: to be removed in this order.
     pub(crate) unused_logs: Vec<u64>,
+}
+
+impl Built {
+    /// Removes the manifests and log files from before.
+    fn remove_replaced(&self, volume: &dyn Volume, files: &[FileMeta]) -> Result<()> {
+        let is_old = |name: &FileName| match name {
+            FileName::Manifest(number) | FileName::ManifestCopy(number) => *number != self.manifest_number,
+            _ => false,
+        };
+        let manifests = files.iter().map(|file| file.name).filter(is_old);
+        let is_there = |log: &FileName| files.iter().any(|file| file.name == *log);
+        let logs = |numbers: &[u64]| numbers.iter().copied().map(FileName::Log).filter(is_there).collect::<Vec<_>>();
+        manifests.chain(logs(&self.old_logs)).try_for_each(|name| remove(volume, name))?;
+        for log in logs(&self.unused_logs) {
+            remove(volume, log)?;
+            volume.sync_names()?;
+        }
+        Ok(volume.sync_names()?)
+    }
 }
 
 impl Ground<'_> {
@@ -548,6 +405,8 @@ impl Ground<'_> {
         let all_logs = self.logs.clone();
         let manifest_number = scratch.versions.new_number();
         let next_file = scratch.versions.new_number();
+        assert!(log_number < manifest_number && manifest_number < next_file, "numbers of new files ascend");
+        assert!(oldest <= log_number, "log file {oldest} is needed, and the log begins in {log_number}");
         let mut snapshot = Edit {
             next_file: Some(next_file),
             last_sequence: Some(last_sequence),
@@ -580,7 +439,7 @@ impl Ground<'_> {
             ..self.parts(registry)
         };
         let core = Core::new(parts);
-        core.versions.source.damaged.tell_to(&core.health);
+        core.health.count_damage();
         if let Some(error) = copy_failure {
             core.health.note_job_failure("copy manifest", error.into());
         }
@@ -589,19 +448,6 @@ impl Ground<'_> {
         }
         Ok(Built { core, manifest_number, old_logs, unused_logs })
     }
-}
-
-/// Returns the log files that may hold something that is in no table, ascending.
-pub(crate) fn needed_logs(state: &StoreState, files: impl Iterator<Item = FileName>) -> Vec<u64> {
-    let oldest = state.keyspaces.values().map(|k| k.log_number).min().unwrap_or(0);
-    let mut logs: Vec<u64> = files
-        .filter_map(|name| match name {
-            FileName::Log(number) if number >= oldest => Some(number),
-            _ => None,
-        })
-        .collect();
-    logs.sort_unstable();
-    logs
 }
 
 /// Returns true if a manifest says more than one that a crash left while a store was being made. Such a manifest has no
@@ -622,9 +468,9 @@ pub(crate) fn refuse_hash_store(location: &str, files: &[FileMeta]) -> Result<()
     Err(Error::Invalid(format!("{location} holds a hash store, and this needs an ordered store; nothing was changed")))
 }
 
-/// Returns the state of a store that does not exist yet. A crash while a store is being made leaves an empty log and
-/// perhaps a manifest, but no `CURRENT`; that is still no store. Anything more without `CURRENT` is a user's data.
-fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Result<StoreState> {
+/// Checks that there is no store yet. A crash while a store is being made leaves an empty log and perhaps a manifest,
+/// but no `CURRENT`; that is still no store. Anything more without `CURRENT` is a user's data.
+fn check_unborn(volume: &Arc<dyn Volume>) -> Result<()> {
     let location = volume.location();
     let files = volume.list()?;
     refuse_hash_store(&location, &files)?;
@@ -646,20 +492,19 @@ fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Re
             format!("{location} holds data but no CURRENT file, so it is a damaged store; run `situ repair` on it");
         return Err(Error::Existence(text));
     }
-    if read_only || !options.create_if_missing {
-        return Err(Error::Existence(format!("there is no store in {location}")));
+    Ok(())
+}
+
+/// Makes a new store. Returns its state.
+fn new_state(volume: &Arc<dyn Volume>, create: bool) -> Result<StoreState> {
+    check_unborn(volume)?;
+    if !create {
+        return Err(no_store(&volume.location()));
     }
     volume.replace(FileName::Identity, IDENTITY.as_bytes())?;
     let default = KeyspaceState { name: DEFAULT_KEYSPACE.to_owned(), version: Version::empty(), log_number: 0 };
-    Ok(StoreState {
-        next_file: 1,
-        last_sequence: 0,
-        next_keyspace: DEFAULT_KEYSPACE_ID + 1,
-        keyspaces: BTreeMap::from([(DEFAULT_KEYSPACE_ID, default)]),
-        closed: None,
-        lossy_repair: None,
-        several_volumes: false,
-    })
+    let keyspaces = BTreeMap::from([(DEFAULT_KEYSPACE_ID, default)]);
+    Ok(StoreState { next_file: 1, next_keyspace: DEFAULT_KEYSPACE_ID + 1, keyspaces, ..StoreState::default() })
 }
 
 pub(crate) fn remove(volume: &dyn Volume, name: FileName) -> Result<()> {

@@ -17,13 +17,11 @@ use crate::Result;
 use crate::base::batch::{Operation, Record};
 use crate::core::Core;
 use crate::opening::carry::Carried;
-use crate::opening::open::StoreState;
+use crate::opening::state::StoreState;
 use crate::pipeline::total::WORTH_A_FLUSH_BYTES;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::version::{Added, TableFile, TableSource, Version};
+use crate::versions::version::{TableFile, Version};
 use crate::versions::view::{MemtableSlot, View};
-use crate::work::flush::Flushed;
-use crate::work::task_host::{Host, describe};
 use situ_log::{RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, Volume};
 use situ_table::range_del::RangeTombstone;
@@ -174,7 +172,7 @@ impl<'a> Replay<'a> {
         let repairs = mode == RecoveryMode::Repair;
         let found = || FoundTables { volume: Arc::clone(&core.versions.volume), unnamed: BTreeMap::new() };
         let found = repairs.then(found);
-        let (makes_tables, over_limit_at) = (false, core.memory.meter.bytes_max());
+        let (makes_tables, over_limit_at) = (false, core.memory.budget.meter.bytes_max());
         let mut replay =
             Replay { core, targets, keep, file: 0, since: None, last: 0, makes_tables, over_limit_at, found };
         let mut failure: Option<Error> = None;
@@ -256,7 +254,8 @@ impl<'a> Replay<'a> {
             }
             Keep::Nothing if self.is_over_limit() => {
                 self.write_out(|target| target.active.memtable.allocated_bytes() as u64 >= WORTH_A_FLUSH_BYTES)?;
-                self.over_limit_at = self.core.memory.meter.bytes_max().max(2 * self.core.memory.meter.bytes());
+                self.over_limit_at =
+                    self.core.memory.budget.meter.bytes_max().max(2 * self.core.memory.budget.meter.bytes());
                 Ok(())
             }
             _ => Ok(()),
@@ -283,7 +282,7 @@ impl<'a> Replay<'a> {
 
     /// Returns true if memtables together exceed their limit.
     fn is_over_limit(&self) -> bool {
-        self.core.memory.meter.bytes() > self.over_limit_at
+        self.core.memory.budget.meter.bytes() > self.over_limit_at
     }
 
     /// Stops keeping records in memory: from now on, everything becomes tables.
@@ -301,7 +300,7 @@ impl<'a> Replay<'a> {
             while let Some(slot) = target.sealed.pop() {
                 self.makes_tables = true;
                 target.keyspace.owes_level0.store(true, Ordering::Relaxed);
-                write_table(self.core, &target.keyspace, &slot)?;
+                self.core.work.flushes.write_replayed(&target.keyspace, &slot)?;
             }
         }
         Ok(())
@@ -336,7 +335,10 @@ impl<'a> Replay<'a> {
             if !target.sealed.is_empty() {
                 target.keyspace.owes_level0.store(true, Ordering::Relaxed);
             }
-            target.sealed.iter().for_each(|slot| slot.seal(last));
+            let ascend = |newer: &Arc<MemtableSlot>, older: &Arc<MemtableSlot>| newer.first_log() > older.first_log();
+            let sealed = &target.sealed;
+            assert!(sealed.is_sorted_by(ascend), "a log file has entries in two memtables: {sealed:?}");
+            sealed.iter().for_each(|slot| slot.seal(last));
             target.keyspace.view.rcu(|view| View {
                 active: Arc::clone(&target.active),
                 sealed: target.sealed.clone(),
@@ -345,27 +347,6 @@ impl<'a> Replay<'a> {
         }
         Ok(())
     }
-}
-
-/// Writes a memtable as a table of level 0 that is in the keyspace's version, and in no manifest yet.
-fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
-    let source: &Arc<TableSource> = &core.versions.source;
-    let write = |host: &Arc<Host>| core.work.write_slot(keyspace, slot, host);
-    let host = Host::new(&core.work, false, slot.bytes()).separating(keyspace);
-    let write = |host: &Arc<Host>| {
-        let flushed = write(host)?;
-        host.separator().iter().for_each(|separator| separator.keep());
-        Ok(flushed)
-    };
-    let Flushed { tables, written, dead, .. } = core.work.with_spill(host, write, |flushed| &flushed.tables[..])?;
-    let added: Vec<Added> = tables.iter().map(|t| Added { level: 0, meta: describe(t) }).collect();
-    let version = keyspace.view.load().version.apply(&[], &added, source);
-    let version = version.and_then(|version| version.with_segments(&written, &[], source));
-    let version = Arc::new(version.map_err(|text| core.work.broken_version(keyspace, text))?);
-    version.segments.note(&written, &version.segments.counted(&dead));
-    keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
-    slot.memtable.let_go();
-    Ok(())
 }
 
 /// Returns an error about a record, with its place in the log.

@@ -9,7 +9,7 @@
 
 use crate::base::options::{KeyspaceOptions, Options};
 use crate::base::places::HOME;
-use crate::opening::open::StoreState;
+use crate::opening::state::StoreState;
 use crate::versions::version::TableSource;
 use crate::work::separate::bounds;
 use crate::{Error, Result};

@@ -3,8 +3,8 @@
 use crate::base::batch::{Touched, WriteBatch};
 use crate::base::health::Health;
 use crate::memtable::LARGE_ENTRY_BYTES;
+use crate::pipeline::no_room::{Level0, NoRoom, Unsealed};
 use crate::pipeline::places::Places;
-use crate::pipeline::seal::{Level0, NoRoom};
 use crate::pipeline::space::use_of;
 use crate::pipeline::{Commit, Memory, Obstacle, Request};
 use crate::versions::keyspace::KeyspaceCore;
@@ -52,6 +52,15 @@ impl From<Refusal> for Error {
     }
 }
 
+impl From<Unsealed> for Obstacle {
+    fn from(unsealed: Unsealed) -> Obstacle {
+        match unsealed {
+            Unsealed::NoRoom(no_room) => Obstacle::NoRoom(no_room),
+            Unsealed::Refused(error) => Obstacle::Refused(error),
+        }
+    }
+}
+
 impl EnvironmentTypes for Memory {
     type Batch = WriteBatch;
     type Targets = Touched<Arc<MemtableSlot>>;
@@ -90,7 +99,7 @@ impl Environment for Memory {
             let space_use = use_of(&commit.places, batch);
             return Err(Obstacle::NoRoom(NoRoom::Space { bytes, space_use }));
         }
-        self.find_memory(commit, batch)?;
+        self.budget.find_memory(commit, batch)?;
         for id in batch.keyspaces() {
             let keyspace = commit.places.keyspace(id).cloned();
             let keyspace =
@@ -100,7 +109,7 @@ impl Environment for Memory {
             }
             let slot = Arc::clone(&keyspace.view.load().active);
             if slot.bytes() >= keyspace.options.memtable_bytes && !slot.is_empty() {
-                self.seal_locked(commit, &keyspace, Level0::Heeded)?;
+                self.switch.seal(commit, &keyspace, Level0::Heeded)?;
             }
             if batch.largest_bytes() >= LARGE_ENTRY_BYTES {
                 prepare(&keyspace, batch).map_err(Obstacle::refused)?;
@@ -110,14 +119,14 @@ impl Environment for Memory {
     }
 
     fn next_log_file(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
-        Ok(self.leave_full_log_file(commit, batch)?)
+        Ok(self.switch.leave_full_log_file(commit, batch)?)
     }
 
     /// Returns the active memtables, in which room is announced.
     fn place(&self, commit: &mut Commit, batch: &WriteBatch) -> Touched<Arc<MemtableSlot>> {
         let bytes = batch.bytes() as u64;
         if commit.places.used(bytes) {
-            self.log_wanted.store(true, Ordering::Release);
+            self.log_files.want_next();
             commit.leave_work();
         }
         if commit.places.take_watch() {

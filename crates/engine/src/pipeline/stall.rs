@@ -10,7 +10,7 @@
 //! home, and for the other volumes. The memory that is left has to last until the present flush ends. That is the usual
 //! time of such a flush. A flush that has taken longer already is assumed to take as long again: then the room is used
 //! up ever more slowly, and never quite. While writers are slowed, all of this is looked at again every 20 ms. Where
-//! the log has an area of a disk to itself ([`Memory::log_area_bytes`]), what it holds there counts like memory: synced
+//! the log has an area of a disk to itself (`log_area.rs`), what it holds there counts like memory: synced
 //! writes fill it faster.
 //!
 //! The pipeline holds writers to the budget ([`Budget`]).
@@ -21,7 +21,6 @@
 use crate::base::listener::StoreEvent;
 use crate::base::places::HOME;
 use crate::base::sync::lock;
-use crate::pipeline::Memory;
 use situ_pipeline::Budget;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -79,9 +78,9 @@ fn smooth(average: &AtomicU64, bytes: u64, duration: Duration) {
 }
 
 impl Stall {
-    /// Notes that a flush of `bytes` to a volume begins.
-    pub(crate) fn flush_begins(&self, memory: &Memory, bytes: u64, volume: u32) {
-        *lock(&self.flushing) = Some(Flushing { begun: memory.env.clock.now(), bytes, volume });
+    /// Notes that a flush of `bytes` to a volume has begun.
+    pub(crate) fn flush_begins(&self, begun: Duration, bytes: u64, volume: u32) {
+        *lock(&self.flushing) = Some(Flushing { begun, bytes, volume });
     }
 
     /// Notes that the flush has ended, well or not.
@@ -98,10 +97,9 @@ impl Stall {
         &self.flushed_bytes_per_s[usize::from(volume != HOME)]
     }
 
-    /// Returns the budget in bytes a second for the memory that is left.
-    fn allowed_by_memory(&self, memory: &Memory, debt: &Debt) -> Option<f64> {
+    /// Returns the budget in bytes a second for the memory that is left. `next` says where the next flush goes.
+    fn allowed_by_memory(&self, now: Duration, next: &dyn Fn() -> u32, debt: &Debt) -> Option<f64> {
         let flushing = *lock(&self.flushing);
-        let next = || memory.above().map_or(HOME, |above| above.next_flush_goes_to());
         let volume = flushing.map_or_else(next, |flushing| flushing.volume);
         // Of a volume that was not flushed to yet, as much is expected as of the other ones.
         let other = if volume == HOME { HOME + 1 } else { HOME };
@@ -109,7 +107,7 @@ impl Stall {
         let rate = if rates[0] > 0.0 { rates[0] } else { rates[1] };
         let by_share = allowed(debt.memory, rate)?;
         let lasts = flushing.map(|Flushing { begun, bytes, .. }| {
-            let taken = memory.env.clock.now().saturating_sub(begun).as_secs_f64();
+            let taken = now.saturating_sub(begun).as_secs_f64();
             debt.room as f64 / (bytes as f64 / rate - taken).max(taken).max(1e-3)
         });
         Some(lasts.map_or(by_share, |lasts| lasts.clamp(RATE_MIN_BYTES_PER_S, by_share.max(RATE_MIN_BYTES_PER_S))))
@@ -120,24 +118,28 @@ impl Stall {
         smooth(&self.drained_bytes_per_s, bytes, duration);
     }
 
-    /// Sets the budget for the present debt.
-    pub(crate) fn set_debt(&self, memory: &Memory, budget: &Budget, debt: &Debt) {
-        let flush = self.allowed_by_memory(memory, debt);
+    /// Sets the budget for the present debt. Returns what is to be told of that.
+    pub(crate) fn set_debt(
+        &self,
+        now: Duration,
+        next: &dyn Fn() -> u32,
+        budget: &Budget,
+        debt: &Debt,
+    ) -> Option<StoreEvent> {
+        let flush = self.allowed_by_memory(now, next, debt);
         let compaction = allowed(debt.tables, self.drained_bytes_per_s.load(Ordering::Relaxed) as f64);
         let rate = match (flush, compaction) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        if budget.set(memory.env.clock.now(), rate) {
-            memory.health.tell(|| StoreEvent::Slowed {
-                bytes_per_s: rate.unwrap_or(0.0) as u64,
-                reason: format!(
-                    "memtables at {:.0}%, tables at {:.0}% of what is tolerated",
-                    debt.memory * 100.0,
-                    debt.tables * 100.0
-                ),
-            });
-        }
+        budget.set(now, rate).then(|| StoreEvent::Slowed {
+            bytes_per_s: rate.unwrap_or(0.0) as u64,
+            reason: format!(
+                "memtables at {:.0}%, tables at {:.0}% of what is tolerated",
+                debt.memory * 100.0,
+                debt.tables * 100.0
+            ),
+        })
     }
 }
 

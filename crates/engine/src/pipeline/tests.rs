@@ -112,7 +112,7 @@ fn a_serial_log_has_one_write_in_flight() {
             writers.iter().for_each(|writer| writer.join().unwrap());
             drop(waiting);
             store.sync().unwrap();
-            let peak = store.core().memory.log.as_ref().unwrap().metrics().in_flight_peak;
+            let peak = store.core().memory.log().unwrap().metrics().in_flight_peak;
             store.close().unwrap();
             peak
         })

@@ -18,11 +18,12 @@
 
 use crate::base::batch::WriteBatch;
 use crate::memtable::Meter;
-use crate::pipeline::seal::{Level0, NoRoom, Unsealed};
-use crate::pipeline::{Commit, Memory, Obstacle};
+use crate::pipeline::no_room::{Level0, NoRoom, Unsealed};
+use crate::pipeline::places::Places;
+use crate::pipeline::switch::MemtableSwitch;
 use crate::versions::keyspace::KeyspaceCore;
+use situ_pipeline::{Commit, Environment};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Memory of the smallest memtable that is sealed for the sake of the sum.
 pub(crate) const WORTH_A_FLUSH_BYTES: u64 = 64 << 10;
@@ -41,10 +42,20 @@ fn has_memory(meter: &Meter, bytes: u64) -> bool {
     meter.bytes().saturating_add(bytes) <= meter.bytes_max() || meter.sealed_bytes() == 0
 }
 
-impl Memory {
+/// The memory of all memtables, and its limit.
+pub(crate) struct MemtableBudget {
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) switch: Arc<MemtableSwitch>,
+}
+
+impl MemtableBudget {
     /// Seals memtables so that all of them together stay within their limit.
     #[inline]
-    pub(crate) fn find_memory(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
+    pub(crate) fn find_memory(
+        &self,
+        commit: &mut Commit<impl Environment<Places = Places>>,
+        batch: &WriteBatch,
+    ) -> Result<(), Unsealed> {
         let (bytes, bytes_max) = (self.meter.bytes(), self.meter.bytes_max());
         // The rest is asked only if there is that much at all.
         if bytes.saturating_add(batch.bytes() as u64) <= bytes_max / 2 {
@@ -54,7 +65,11 @@ impl Memory {
     }
 
     #[inline(never)]
-    fn make_memory(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
+    fn make_memory(
+        &self,
+        commit: &mut Commit<impl Environment<Places = Places>>,
+        batch: &WriteBatch,
+    ) -> Result<(), Unsealed> {
         let (meter, bytes) = (&*self.meter, batch.bytes() as u64);
         let bytes_max = meter.bytes_max();
         let is_full = meter.bytes().saturating_add(bytes) > bytes_max;
@@ -63,25 +78,29 @@ impl Memory {
                 Ok(()) => {}
                 // It may go on until the limit is reached.
                 Err(Unsealed::NoRoom(NoRoom::MemtablesFull { .. } | NoRoom::Level0Full { .. })) if !is_full => {}
-                Err(unsealed) => return Err(unsealed.into()),
+                Err(unsealed) => return Err(unsealed),
             }
         }
         if has_memory(meter, bytes) {
             return Ok(());
         }
         let keyspace = batch.keyspaces().find_map(|id| commit.places.keyspace(id).cloned());
-        keyspace.map_or(Ok(()), |keyspace| Err(Obstacle::NoRoom(NoRoom::MemoryFull { keyspace })))
+        keyspace.map_or(Ok(()), |keyspace| Err(NoRoom::MemoryFull { keyspace }.into()))
     }
 
     /// Seals the largest active memtable that may be, if one is worth a flush.
-    fn seal_largest(&self, commit: &mut Commit, bytes_max: u64) -> Result<(), Unsealed> {
+    fn seal_largest(
+        &self,
+        commit: &mut Commit<impl Environment<Places = Places>>,
+        bytes_max: u64,
+    ) -> Result<(), Unsealed> {
         let (active, look_at) = (active_bytes(&self.meter), &mut commit.places.look_for_large_at_bytes);
         if active < *look_at {
             // What made the last look vain may be gone.
             *look_at = (*look_at).min(active + bytes_max / LOOK_EACH);
             return Ok(());
         }
-        let fit = self.memtables_that_fit();
+        let fit = self.switch.memtables_that_fit();
         let mut largest: Option<((bool, u64), Arc<KeyspaceCore>)> = None;
         for keyspace in commit.places.keyspaces() {
             let view = keyspace.view.load();
@@ -101,9 +120,9 @@ impl Memory {
             return Ok(());
         };
         commit.places.look_for_large_at_bytes = 0;
-        self.seal_locked(commit, &keyspace, Level0::Heeded)?;
+        self.switch.seal(commit, &keyspace, Level0::Heeded)?;
         // The next one is due long before this log file is full.
-        self.log_wanted.store(true, Ordering::Release);
+        self.switch.log_files.want_next();
         Ok(())
     }
 

@@ -16,8 +16,7 @@
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::pipeline::Memory;
-use crate::pipeline::log_area::Releasing;
-use crate::pipeline::seal::NoRoom;
+use crate::pipeline::no_room::NoRoom;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::{Error, Result};
 use situ_log::Log;
@@ -38,13 +37,13 @@ impl Memory {
     pub(crate) fn note_stop(&self, no_room: &NoRoom) {
         let (keyspace, reason) = match no_room {
             NoRoom::MemtablesFull { keyspace } => {
-                (keyspace, format!("all {} memtables are full", self.memtables_max(keyspace)))
+                (keyspace, format!("all {} memtables are full", self.switch.memtables_max(keyspace)))
             }
             NoRoom::Level0Full { keyspace } => {
                 (keyspace, format!("level 0 has its {} tables", keyspace.options.level0_tables_max))
             }
             NoRoom::MemoryFull { keyspace } => {
-                (keyspace, format!("all memtables together take {} bytes", self.meter.bytes_max()))
+                (keyspace, format!("all memtables together take {} bytes", self.budget.meter.bytes_max()))
             }
             NoRoom::LogFile(_) | NoRoom::Space { .. } => return,
         };
@@ -64,8 +63,8 @@ impl Memory {
 
     fn note_room_in(&self, keyspace: &KeyspaceCore) {
         if keyspace.stopped.load(Ordering::SeqCst)
-            && keyspace.has_room(self.memtables_max(keyspace))
-            && self.has_memory()
+            && keyspace.has_room(self.switch.memtables_max(keyspace))
+            && self.budget.has_memory()
             && keyspace.stopped.swap(false, Ordering::SeqCst)
         {
             self.health.tell(|| StoreEvent::WritersResumed { keyspace: keyspace.name.clone() });
@@ -81,7 +80,7 @@ impl Memory {
             NoRoom::MemtablesFull { .. } | NoRoom::MemoryFull { .. } => {
                 // While flushes fail (a full disk), the time when there will be room is unknown: the writer gets an
                 // error instead of waiting.
-                self.check_flushes()?;
+                self.queue.check()?;
                 self.work.notify();
                 Ok(false)
             }
@@ -105,7 +104,7 @@ impl Memory {
     /// Makes space for a write of `bytes`. Returns true and false as [`remove_obstacle`](Memory::remove_obstacle) does.
     fn make_space(&self, bytes: u64, space_use: SpaceUse) -> Result<bool> {
         let has_space = || self.space.make_way(bytes, space_use).is_ok();
-        let (log, file) = (self.writable()?, self.writable()?.file());
+        let (log, file) = (self.log_files.writable()?, self.log_files.writable()?.file());
         if has_space() {
             return Ok(true);
         }
@@ -122,17 +121,11 @@ impl Memory {
     /// Returns true if work is under way, or was begun, after which there is more space: a table takes less than its
     /// memtable and the log of it. A deletion also waits for a compaction, which gives back what is kept for both.
     fn gives_space_back(&self, space_use: SpaceUse) -> Result<bool> {
-        if self.check_flushes().is_err() {
+        if self.queue.check().is_err() {
             return Ok(false);
         }
-        // In this order: a flush is counted as releasing before its memtable goes.
-        let keyspaces = self.versions.keyspaces();
-        let is_sealed = keyspaces.iter().any(|keyspace| !keyspace.view.load().sealed.is_empty());
-        let is_compacted = || keyspaces.iter().any(|keyspace| !lock(&keyspace.running).is_empty());
-        if is_sealed
-            || self.flushes_releasing.load(Ordering::SeqCst) > 0
-            || space_use >= SpaceUse::Deletion && is_compacted()
-        {
+        let is_compacted = || self.versions.keyspaces().iter().any(|keyspace| !lock(&keyspace.running).is_empty());
+        if self.queue.is_busy() || space_use >= SpaceUse::Deletion && is_compacted() {
             return Ok(true);
         }
         if !self.holds_log_worth_a_flush()? {
@@ -151,24 +144,24 @@ impl Memory {
 
     /// Returns true if a flush of what memtables hold gives back a part of the space that is kept for compactions.
     fn holds_log_worth_a_flush(&self) -> Result<bool> {
-        let held_bytes = self.writable()?.held_bytes();
+        let held_bytes = self.log_files.writable()?.held_bytes();
         Ok(self.space.slack_bytes().is_some_and(|slack| held_bytes >= slack / LOG_SHARE_OF_SLACK))
     }
 
     /// Makes a log file with room for a record of `bytes`, instead of `file`. Returns true and false as
     /// [`remove_obstacle`](Memory::remove_obstacle) does.
     fn make_log_file(&self, bytes: u64, file: u64) -> Result<bool> {
-        let ready = match self.prepare_log(bytes) {
+        let ready = match self.log_files.prepare(bytes) {
             Err(error) if error.is_no_space() => return self.make_room_for_log(bytes, file, error),
             Err(error) => {
                 // The flusher goes on trying, and tells the listener of that and of its end.
-                self.log_wanted.store(true, Ordering::Release);
+                self.log_files.want_next();
                 self.work.notify();
                 return Err(error);
             }
             Ok(ready) => ready,
         };
-        if !ready && !self.log_area_stops.swap(true, Ordering::Relaxed) {
+        if !ready && !self.log_files.area_stops.swap(true, Ordering::Relaxed) {
             self.health.stats.counters.write_stops.add(1);
         }
         Ok(ready)
@@ -178,9 +171,9 @@ impl Memory {
     /// for which a memtable can be sealed. Returns true and false as [`remove_obstacle`](Memory::remove_obstacle) says.
     /// `file` is the log's file of before.
     fn make_room_for_log(&self, bytes: u64, file: u64, error: Error) -> Result<bool> {
-        let log = self.writable()?;
+        let log = self.log_files.writable()?;
         // Others come to the end of a file at the same time.
-        let others = || match (log.file() != file, self.a_flush_is_due_that_frees_log()) {
+        let others = || match (log.file() != file, self.queue.gives_log_back()) {
             (true, _) => Some(true),
             (false, true) => Some(false),
             (false, false) => None,
@@ -190,13 +183,13 @@ impl Memory {
         }
         // A flush may have ended since.
         self.remove_what_nobody_needs(log)?;
-        if self.prepare_log(bytes).is_ok_and(|ready| ready) {
+        if self.log_files.prepare(bytes).is_ok_and(|ready| ready) {
             return Ok(true);
         }
         if let Some(way) = others() {
             return Ok(way);
         }
-        self.check_flushes().or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) })?;
+        self.queue.check().or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) })?;
         match self.seal_for_room() {
             Ok(true) => {
                 self.work.notify();
@@ -209,7 +202,7 @@ impl Memory {
                 }
                 // A log that has only begun has not asked the flusher for its next file yet, and it is the flusher that
                 // goes on trying.
-                self.log_wanted.store(true, Ordering::Release);
+                self.log_files.want_next();
                 self.work.notify();
                 Err(error)
             }
@@ -220,7 +213,7 @@ impl Memory {
     /// needed, when the last flush ended.
     fn remove_what_nobody_needs(&self, log: &Log) -> Result<()> {
         // Other writers wait for this one, instead of being refused.
-        let _releasing = Releasing::begin(self);
+        let _releasing = self.queue.begin_release();
         self.versions.delete_obsolete();
         log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
         if self.needs_less_log_than_noted()
@@ -229,7 +222,7 @@ impl Memory {
             // The disk may have no room for the note.
             self.health.note_job_failure("recycle log", error);
         }
-        self.release_logs();
+        self.log_files.release();
         Ok(())
     }
 }

@@ -82,7 +82,7 @@ impl<'a> Lookup<'a> {
                 self.cover(&slot.memtable.range_tombstones());
             }
             if let Some((trailer, value)) = slot.memtable.get(self.key, self.hash, self.sequence) {
-                return self.judge(trailer, || Value::copied(value));
+                return self.judge(trailer, || Ok(Value::copied(value)?));
             }
             if self.cover > 0 {
                 return Ok(Answer::Gone);

@@ -12,18 +12,10 @@
 //! **Not exact in one direction.** Rows are looked at one after the other. A wait that times out during the search may
 //! be part of the circle that is found; it was one a moment before.
 
-use crate::rows::locks::{LockTable, Owner, Row, Waiter};
+use crate::rows::locks::{Edge, LockTable, Owner, Waiter};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-
-/// One transaction that waits for another one to give back, or to be done with waiting for, a row.
-#[derive(Debug, Clone)]
-pub(crate) struct Edge {
-    pub(crate) owner: Owner,
-    pub(crate) row: Row,
-    pub(crate) waits_for: Owner,
-}
 
 impl LockTable {
     /// Returns the circle that `start` is part of, if there is one, beginning with it.

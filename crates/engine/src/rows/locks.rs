@@ -19,7 +19,6 @@
 //! notified under either of them.
 
 use crate::base::sync::{lock, wake};
-use crate::rows::deadlock::Edge;
 use crate::{Error, Result};
 use situ_base::Event;
 use situ_table::hash_key;
@@ -49,6 +48,14 @@ const SHARDS: usize = 64;
 pub(crate) struct Row {
     pub(crate) keyspace: u32,
     pub(crate) key: Arc<[u8]>,
+}
+
+/// One transaction that waits for another one to give back, or to be done with waiting for, a row.
+#[derive(Debug, Clone)]
+pub(crate) struct Edge {
+    pub(crate) owner: Owner,
+    pub(crate) row: Row,
+    pub(crate) waits_for: Owner,
 }
 
 /// The end of a wait.

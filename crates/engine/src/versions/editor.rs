@@ -10,10 +10,74 @@ use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::Manifest;
 use crate::versions::store::Versions;
+use crate::versions::version::{Added, Removed, Version};
 use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
+use situ_compaction::{DroppedValues, ValueLocation};
+use situ_values::Written;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Values in the value log that replaced tables had handles for, and their replacements have not.
+#[derive(Default)]
+pub(crate) struct DeadValues {
+    pub(crate) sums: Vec<DroppedValues>,
+    pub(crate) places: Vec<ValueLocation>,
+}
+
+/// A change of one keyspace's version.
+#[derive(Default)]
+pub(crate) struct Change {
+    pub(crate) removed: Vec<Removed>,
+    pub(crate) added: Vec<Added>,
+    /// Values that are new in segments.
+    pub(crate) written: Vec<Written>,
+    pub(crate) segments_removed: Vec<u64>,
+    pub(crate) dead: DeadValues,
+    /// The memtable that the added tables replace.
+    pub(crate) flushed: Option<Arc<MemtableSlot>>,
+    /// The log files that keyspaces need from then on.
+    pub(crate) log_numbers: Vec<(u32, u64)>,
+}
+
+impl Versions {
+    /// Waits for the right to change versions, which one thread at a time has.
+    pub(crate) fn edit(&self) -> Result<VersionEditor<'_>> {
+        loop {
+            let seen = self.editor_returned.generation();
+            if let Some(manifest) = lock(&self.manifest).take() {
+                return Ok(VersionEditor { versions: self, manifest: Some(manifest) });
+            }
+            if !self.is_writable {
+                return Err(Error::ReadOnly);
+            }
+            self.editor_returned.wait(seen, None);
+        }
+    }
+
+    /// Settles if keyspaces whose drop is in doubt are dropped. Returns false if there is none.
+    pub(crate) fn settle_drops(&self) -> Result<bool> {
+        let in_doubt = self.keyspaces().iter().any(|keyspace| keyspace.doubtful_drop.load().is_some());
+        if in_doubt {
+            self.edit()?.settle()?;
+        }
+        Ok(in_doubt)
+    }
+
+    /// Returns the version of a keyspace after a change. A change that does not fit makes the store read-only.
+    pub(crate) fn changed(&self, keyspace: &KeyspaceCore, change: &Change) -> Result<Version> {
+        let Change { removed, added, written, segments_removed, dead, .. } = change;
+        let before = &keyspace.view.load().version;
+        let version = match removed.is_empty() && added.is_empty() {
+            true => Ok(Version::clone(before)),
+            false => before.apply(removed, added, &self.source),
+        };
+        let version = version.and_then(|version| version.with_segments(written, segments_removed, &self.source));
+        let version = version.map_err(|text| self.broken_version(keyspace, text))?;
+        // A reader of what is replaced has a view with a version of this era, or of one before.
+        Ok(if dead.places.is_empty() { version } else { version.in_next_era() })
+    }
+}
 
 /// The right to change versions; given back on drop.
 pub(crate) struct VersionEditor<'a> {
@@ -35,6 +99,8 @@ impl VersionEditor<'_> {
         let next_file = versions.next_file.load(Ordering::Relaxed);
         let numbered = edit.added.iter().all(|(_, added)| added.meta.number < next_file);
         assert!(numbered, "an edit names a table whose number may be given again: {edit:?}");
+        let are_known = edit.values_written.iter().all(|(_, written)| written.segment < next_file);
+        assert!(are_known, "an edit names a segment whose number may be given again: {edit:?}");
         edit.next_file = Some(next_file);
         edit.last_sequence = Some(versions.snapshots.visible());
         let manifest = self.manifest.as_mut().expect("held until drop");
@@ -63,6 +129,58 @@ impl VersionEditor<'_> {
             versions.health.note_job_failure("rewrite manifest", error);
         }
         Ok(())
+    }
+
+    /// Makes a change of a keyspace durable, and then visible. Returns the new version.
+    ///
+    /// # Errors
+    /// The keyspace is dropped; the change does not fit, and the store is read-only; as
+    /// [`apply`](VersionEditor::apply).
+    pub(crate) fn change(&mut self, keyspace: &KeyspaceCore, change: Change) -> Result<Arc<Version>> {
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
+        }
+        let version = Arc::new(self.versions.changed(keyspace, &change)?);
+        let Change { removed, added, written, segments_removed, dead, flushed, log_numbers } = change;
+        let dead_sums = version.segments.counted(&dead.sums);
+        let view = keyspace.view.load_full();
+        let before = Arc::clone(&view.version);
+        if let Some(flushed) = &flushed {
+            let is_oldest = view.sealed.last().is_some_and(|oldest| Arc::ptr_eq(oldest, flushed));
+            assert!(is_oldest, "a flush of {:?} is not of its oldest memtable", keyspace.name);
+            let last = flushed.last_sequence();
+            added.iter().for_each(|added| added.assert_flushed(last));
+            let needed = log_numbers.iter().find(|(id, _)| *id == keyspace.id).map(|(_, number)| *number);
+            assert!(needed >= flushed.first_log(), "the log of a flushed memtable is needed: {needed:?}");
+        }
+        drop(view);
+        let id = keyspace.id;
+        let edit = Edit {
+            log_numbers,
+            removed: removed.into_iter().map(|removed| (id, removed)).collect(),
+            added: added.into_iter().map(|added| (id, added)).collect(),
+            values_written: written.iter().map(|written| (id, *written)).collect(),
+            values_dead: dead_sums.iter().map(|dead| (id, *dead)).collect(),
+            segments_removed: segments_removed.iter().map(|number| (id, *number)).collect(),
+            ..Edit::default()
+        };
+        self.apply(edit, || {
+            version.segments.note(&written, &dead_sums);
+            if !dead.places.is_empty() {
+                before.segments.end_era(&version.segments, dead.places, &self.versions.source.values);
+            }
+            keyspace.view.rcu(|view| {
+                let mut view = (**view).clone();
+                view.sealed.retain(|slot| flushed.as_ref().is_none_or(|flushed| !Arc::ptr_eq(slot, flushed)));
+                view.version = Arc::clone(&version);
+                view
+            });
+            flushed.iter().for_each(|slot| slot.memtable.let_go());
+            segments_removed.iter().filter_map(|number| before.segments.find(*number)).for_each(|file| file.retire());
+        })?;
+        #[cfg(feature = "costly-checks")]
+        assert!(Arc::ptr_eq(&keyspace.view.load().version, &version), "two editors have changed a version");
+        Ok(version)
     }
 
     /// Puts a new manifest in force without a doubtful edit, if there is one: its tables were never there, and its

@@ -4,7 +4,6 @@
 //! merge's or a copy's. Counted for stores on several volumes; others do without.
 
 use crate::base::places::BULK_READ_BYTES;
-use crate::versions::version::TableFile;
 use situ_storage::{Reader, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,17 +77,4 @@ impl Reader for Heated {
     fn prefetch(&self, offset: u64, bytes: u64) {
         self.inner.prefetch(offset, bytes);
     }
-}
-
-/// Gives new tables the heat of the old ones that they replace. Each old table gives an equal part of its own heat to
-/// those new ones whose keys meet its keys.
-pub(crate) fn inherit_heat<'a>(old: impl Iterator<Item = &'a Arc<TableFile>>, new: &[&Arc<TableFile>]) {
-    let mut heat = vec![0.0; new.len()];
-    for file in old.filter(|file| file.heat.per_s() > 0.0) {
-        let span = &file.meta.span;
-        let meets = |at: &usize| new[*at].meta.span.overlaps(&span.begin, &span.end);
-        let heirs: Vec<usize> = (0..new.len()).filter(meets).collect();
-        heirs.iter().for_each(|at| heat[*at] += file.heat.per_s() / heirs.len() as f64);
-    }
-    new.iter().zip(heat).for_each(|(file, heat)| file.heat.set_per_s(heat));
 }

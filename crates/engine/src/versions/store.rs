@@ -1,7 +1,7 @@
 //! The versions of a whole store: its keyspaces, the numbers of its files, the manifest, snapshots.
 //!
 //! **Locks.** The registry's lock and that of the manifest are held across nothing that blocks. The right to change
-//! versions is no lock: the thread that has the [`VersionEditor`] may block on the disk, and gives the right back.
+//! versions is no lock: the thread that has the editor (`editor.rs`) may block on the disk, and gives the right back.
 //!
 //! **Views.** Each keyspace's view is replaced by compare-and-swap. Sealing a memtable (under the commit lock) and
 //! installing a version (with the editor) may meet, and neither loses the other's change.
@@ -11,7 +11,6 @@ use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::memtable::Meter;
 use crate::versions::edit::Edit;
-use crate::versions::editor::VersionEditor;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::Manifest;
 use crate::versions::snapshot::Snapshots;
@@ -92,20 +91,6 @@ impl Versions {
         found.unwrap_or_else(|| format!("number {id}, dropped"))
     }
 
-    /// Waits for the right to change versions, which one thread at a time has.
-    pub(crate) fn edit(&self) -> Result<VersionEditor<'_>> {
-        loop {
-            let seen = self.editor_returned.generation();
-            if let Some(manifest) = lock(&self.manifest).take() {
-                return Ok(VersionEditor { versions: self, manifest: Some(manifest) });
-            }
-            if !self.is_writable {
-                return Err(Error::ReadOnly);
-            }
-            self.editor_returned.wait(seen, None);
-        }
-    }
-
     /// Notes that it is unknown if this edit survives a crash.
     pub(crate) fn note_doubt(&self, edit: &Edit, why: &StorageError) {
         // Tables that only change their level are in force with or without the edit. Number 0 is no table's: it marks
@@ -125,13 +110,13 @@ impl Versions {
         }
     }
 
-    /// Settles if keyspaces whose drop is in doubt are dropped. Returns false if there is none.
-    pub(crate) fn settle_drops(&self) -> Result<bool> {
-        let in_doubt = self.keyspaces().iter().any(|keyspace| keyspace.doubtful_drop.load().is_some());
-        if in_doubt {
-            self.edit()?.settle()?;
-        }
-        Ok(in_doubt)
+    /// Returns the error of an edit that would break a version. Such an edit must not be written: the store's memory is
+    /// no longer to be trusted.
+    pub(crate) fn broken_version(&self, keyspace: &KeyspaceCore, text: String) -> Error {
+        let what = format!("version of keyspace {:?}", keyspace.name);
+        let error = StorageError::corruption("the version in memory", 0, what, "an edit that fits", text);
+        self.health.fail(error.clone());
+        error.into()
     }
 
     /// Returns the oldest log file that something in memory still needs, by keyspace. `current` is the log file that

@@ -401,6 +401,19 @@ impl Drop for TableFile {
     }
 }
 
+/// Gives new tables the heat of the old ones that they replace. Each old table gives an equal part of its own heat to
+/// those new ones whose keys meet its keys.
+pub(crate) fn inherit_heat<'a>(old: impl Iterator<Item = &'a Arc<TableFile>>, new: &[&Arc<TableFile>]) {
+    let mut heat = vec![0.0; new.len()];
+    for file in old.filter(|file| file.heat.per_s() > 0.0) {
+        let span = &file.meta.span;
+        let meets = |at: &usize| new[*at].meta.span.overlaps(&span.begin, &span.end);
+        let heirs: Vec<usize> = (0..new.len()).filter(meets).collect();
+        heirs.iter().for_each(|at| heat[*at] += file.heat.per_s() / heirs.len() as f64);
+    }
+    new.iter().zip(heat).for_each(|(file, heat)| file.heat.set_per_s(heat));
+}
+
 /// An open table in use.
 pub(crate) enum TableRef<'a> {
     Resident(&'a Arc<Table>),
@@ -502,6 +515,18 @@ impl Clone for Removable {
 pub(crate) struct Added {
     pub(crate) level: usize,
     pub(crate) meta: TableMeta,
+}
+
+impl Added {
+    /// Asserts that a flush has made the table, of a memtable with sequence numbers up to `last`.
+    pub(crate) fn assert_flushed(&self, last: u64) {
+        let meta = &self.meta;
+        assert!(self.level == 0, "a flushed table goes to level {}", self.level);
+        assert!(meta.largest_sequence <= last, "a flushed table has more than its memtable, up to {last}: {meta:?}");
+        assert!(meta.smallest_sequence <= meta.largest_sequence, "sequence numbers are upside down: {meta:?}");
+        assert!(meta.span.begin < meta.span.end, "a key range is upside down: {meta:?}");
+        assert!(meta.bytes > 0 && meta.deletions <= meta.entries, "counts cannot be: {meta:?}");
+    }
 }
 
 /// A table to remove, and from where.

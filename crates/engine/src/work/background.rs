@@ -16,14 +16,14 @@
 //!
 //! Each sleeps on an event when it finds nothing to do; an idle store uses no processor time. A job that fails is tried
 //! again after a pause that doubles up to [`PAUSE_MS_MAX`], or, if the failure is its own, by itself later
-//! (`postpone.rs`). A job that panics makes the store read-only.
+//! (`schedule.rs`). A job that panics makes the store read-only.
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::pipeline::troubles::{Trouble, Troubles};
-use crate::versions::keyspace::KeyspaceCore;
 use crate::work::Work;
-use crate::work::separate::bounds;
+use crate::work::separate::may_have_values;
+use crate::work::turn::Turn;
 use crate::{Error, Result};
 use situ_base::JobHandle;
 use situ_pipeline::LOGGERS_MAX;
@@ -48,25 +48,25 @@ impl Background {
     pub(crate) fn start(work: &Arc<Work>) -> Result<Background> {
         let background = Background { threads: Mutex::new(Vec::new()), collects: AtomicBool::new(false) };
         background.start_all(work).inspect_err(|_| {
-            work.health.begin_closing();
-            work.health.wake_all();
+            work.memory.health.begin_closing();
+            work.memory.health.wake_all();
             background.join(work);
             // As in closing: the thread of a task is a little longer there than the task.
-            work.land_the_last();
-            work.compactor.close();
+            work.compactions.land_the_last();
+            work.compactions.compactor().close();
         })?;
         Ok(background)
     }
 
     fn start_all(&self, work: &Arc<Work>) -> Result<()> {
         self.spawn(work, "situ-flush", |work| serve(work, &FLUSH))?;
-        for _ in 0..work.options.compaction_threads.max(1) {
+        for _ in 0..work.compaction_threads.max(1) {
             self.spawn(work, "situ-compact", |work| serve(work, &COMPACT))?;
         }
         for carry in [carry_writes::<0>, carry_writes::<1>, carry_writes::<2>] as [fn(&Arc<Work>); LOGGERS_MAX] {
             self.spawn(work, "situ-log", carry)?;
         }
-        if work.versions.keyspaces().iter().any(|keyspace| may_have_values(keyspace)) {
+        if work.memory.versions.keyspaces().iter().any(|keyspace| may_have_values(keyspace)) {
             self.collect_values(work)?;
         }
         self.spawn(work, "situ-admit", admit_writes)
@@ -86,7 +86,7 @@ impl Background {
 
     fn spawn(&self, work: &Arc<Work>, name: &str, body: fn(&Arc<Work>)) -> Result<()> {
         let owned = Arc::clone(work);
-        let handle = work.env.executor.spawn(
+        let handle = work.memory.env.executor.spawn(
             name,
             Box::new(move || {
                 crate::base::store_id::belong_to(owned.id);
@@ -103,33 +103,9 @@ impl Background {
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
             if let Err(panic) = thread.join() {
-                work.health.note_job_failure("background thread", Error::Invalid(panic));
+                work.memory.health.note_job_failure("background thread", Error::Invalid(panic));
             }
         }
-    }
-}
-
-/// Returns true if a keyspace has values in the value log, or may get some.
-pub(crate) fn may_have_values(keyspace: &KeyspaceCore) -> bool {
-    bounds(&keyspace.options).is_some() || !keyspace.view.load().version.segments.is_empty()
-}
-
-/// The result of a turn of a duty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// There was nothing to do, and nothing is under way.
-    Idle,
-    /// There was nothing to do, but work that was begun before goes on elsewhere.
-    Waits,
-    /// Work was begun that goes on elsewhere.
-    Begun,
-    /// Work was done.
-    Done,
-}
-
-impl Turn {
-    fn of(has_worked: bool) -> Turn {
-        if has_worked { Turn::Done } else { Turn::Idle }
     }
 }
 
@@ -151,29 +127,32 @@ const FLUSH: Duty = Duty {
     turn: |work| flush_turn(work).map(Turn::of),
     trouble: |troubles| &mut troubles.flush,
     idle_for: |work| {
-        let debts = work.next_debt_look_in();
+        let debts = work.debts.next_look_in();
         work.places.next_tick_in().into_iter().chain(work.memory.space.next_sample_in()).chain(debts).min()
     },
     // The flush gives back the room that the failure was about.
-    ends_pause: |work| lock(&work.memory.troubles).only_log_fails && work.memory.a_flush_is_due_that_frees_log(),
+    ends_pause: |work| lock(&work.memory.queue.troubles).only_log_fails && work.memory.queue.gives_log_back(),
     meanwhile: |_| {},
 };
 
 const COMPACT: Duty = Duty {
     job: "compact",
-    turn: Work::compact_one,
+    turn: |work| work.compactions.compact_one(),
     trouble: |troubles| &mut troubles.compaction,
-    idle_for: |work| work.next_rest_ends_in().into_iter().chain(work.compactor.next_turn_in()).min(),
+    idle_for: |work| {
+        let next_turn = work.compactions.compactor().next_turn_in();
+        work.schedule.next_rest_ends_in().into_iter().chain(next_turn).min()
+    },
     ends_pause: |_| false,
     // What began before the failure ends during the pause.
-    meanwhile: Work::land_all,
+    meanwhile: |work| work.compactions.land_all(),
 };
 
 const COLLECT: Duty = Duty {
     job: "collect values",
-    turn: Work::collect_turn,
+    turn: |work| work.collections.turn(),
     trouble: |troubles| &mut troubles.collection,
-    idle_for: Work::next_collection_look_in,
+    idle_for: |work| work.collections.next_look_in(),
     ends_pause: |_| false,
     meanwhile: |_| {},
 };
@@ -191,14 +170,14 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
     };
     let event = &work.memory.work;
     let mut pause_ms = 0;
-    while !work.health.is_closing() {
+    while !work.memory.health.is_closing() {
         let seen = event.generation();
-        if work.health.failure().is_some() {
+        if work.memory.health.failure().is_some() {
             meanwhile();
             // Deletes nothing then, but closes files that have no readers any more.
-            work.versions.delete_obsolete();
+            work.memory.versions.delete_obsolete();
             // Asked after the generation: what tells of closing may have come before it.
-            if !work.health.is_closing() {
+            if !work.memory.health.is_closing() {
                 event.wait(seen, None);
             }
             continue;
@@ -207,21 +186,21 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
             Ok(came_to) => {
                 // What has only begun may fail as the job before did.
                 if pause_ms > 0 && matches!(came_to, Turn::Idle | Turn::Done) {
-                    trouble(&mut lock(&work.memory.troubles)).error = None;
+                    trouble(&mut lock(&work.memory.queue.troubles)).error = None;
                     work.memory.progress.notify();
-                    work.health.tell(|| StoreEvent::JobRecovered { job: job.to_owned() });
+                    work.memory.health.tell(|| StoreEvent::JobRecovered { job: job.to_owned() });
                     pause_ms = 0;
                 }
-                if matches!(came_to, Turn::Idle | Turn::Waits) && !work.health.is_closing() {
+                if matches!(came_to, Turn::Idle | Turn::Waits) && !work.memory.health.is_closing() {
                     event.wait(seen, idle_for(work));
                 }
             }
             Err(Error::Closed | Error::KeyspaceDropped { .. }) => {}
             Err(error) => {
                 // First: a caller that sees the trouble finds the damage noted, and the listener told.
-                work.health.note_job_failure(job, error.clone());
+                work.memory.health.note_job_failure(job, error.clone());
                 {
-                    let mut troubles = lock(&work.memory.troubles);
+                    let mut troubles = lock(&work.memory.queue.troubles);
                     let trouble = trouble(&mut troubles);
                     trouble.error = Some(error);
                     trouble.pausing += 1;
@@ -229,7 +208,7 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
                 work.memory.progress.notify();
                 pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
                 pause(work, pause_ms, ends_pause, &meanwhile);
-                trouble(&mut lock(&work.memory.troubles)).pausing -= 1;
+                trouble(&mut lock(&work.memory.queue.troubles)).pausing -= 1;
             }
         }
     }
@@ -239,7 +218,7 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
 /// get that error, instead of waiting for a thread that has ended.
 fn guarded<T>(work: &Work, job: &str, turn: impl FnOnce() -> Result<T>, after_panic: T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
-        work.health.fail_by_panic(job, &*panic);
+        work.memory.health.fail_by_panic(job, &*panic);
         Ok(after_panic)
     })
 }
@@ -256,12 +235,12 @@ fn admit_writes(work: &Arc<Work>) {
 
 /// Sleeps until the store closes or the pause ends early. Notifications are answered with what goes on meanwhile.
 fn pause(work: &Arc<Work>, ms: u64, ends: fn(&Work) -> bool, meanwhile: &dyn Fn()) {
-    let until = work.env.clock.now() + Duration::from_millis(ms);
+    let until = work.memory.env.clock.now() + Duration::from_millis(ms);
     loop {
         let seen = work.memory.work.generation();
         meanwhile();
-        let left = until.saturating_sub(work.env.clock.now());
-        if left.is_zero() || work.health.is_closing() || ends(work) {
+        let left = until.saturating_sub(work.memory.env.clock.now());
+        if left.is_zero() || work.memory.health.is_closing() || ends(work) {
             return;
         }
         work.memory.work.wait(seen, Some(left));
@@ -269,31 +248,30 @@ fn pause(work: &Arc<Work>, ms: u64, ends: fn(&Work) -> bool, meanwhile: &dyn Fn(
 }
 
 fn flush_turn(work: &Arc<Work>) -> Result<bool> {
-    work.update_debt();
+    work.budgets.update();
     work.places.tick();
     work.memory.space.look();
-    work.versions.delete_obsolete();
+    work.memory.versions.delete_obsolete();
     // On a full disk it is the flush that makes room for the next log file.
-    let prepared = match work.memory.log_wanted.swap(false, Ordering::AcqRel) {
-        true => {
-            let prepared = work.memory.prepare_log(0);
-            work.memory.log_wanted.fetch_or(!matches!(prepared, Ok(true)), Ordering::AcqRel);
-            prepared.map(drop)
-        }
-        false => Ok(()),
-    };
+    let prepared = work.memory.log_files.prepare_wanted();
     // First: while a busy keyspace always has something to flush, idle ones would hold back the log for good.
-    let limited = work.limit_log();
-    let flushed = work.flush_one().inspect_err(|_| lock(&work.memory.troubles).only_log_fails = false)?;
-    if flushed || work.versions.settle_drops().inspect_err(|_| lock(&work.memory.troubles).only_log_fails = false)? {
+    let limited = work.debts.limit_log();
+    let flushed = work.flushes.flush_one().inspect_err(|_| lock(&work.memory.queue.troubles).only_log_fails = false)?;
+    if flushed
+        || work
+            .memory
+            .versions
+            .settle_drops()
+            .inspect_err(|_| lock(&work.memory.queue.troubles).only_log_fails = false)?
+    {
         return Ok(true);
     }
     if let Err(error) = prepared {
         return prepare_log_in_little_room(work, error)
-            .inspect_err(|_| lock(&work.memory.troubles).only_log_fails = true);
+            .inspect_err(|_| lock(&work.memory.queue.troubles).only_log_fails = true);
     }
     limited?;
-    Ok(work.pay_debts()? || work.versions.volume.tidy())
+    Ok(work.debts.pay_debts()? || work.memory.versions.volume.tidy())
 }
 
 /// Runs a turn in which no log file could be made ready, for the reason `error`, and no memtable is to be flushed.
@@ -302,21 +280,4 @@ fn prepare_log_in_little_room(work: &Work, error: Error) -> Result<bool> {
         return Err(error);
     }
     if work.memory.seal_for_room()? { Ok(true) } else { Err(error) }
-}
-
-impl Work {
-    /// Returns the failure of background work that has not succeeded since.
-    pub(crate) fn trouble(&self) -> Option<Error> {
-        let failing = {
-            let troubles = lock(&self.memory.troubles);
-            let compaction = || troubles.compaction.error.clone();
-            troubles.flush.error.clone().or_else(compaction).or_else(|| troubles.collection.error.clone())
-        };
-        failing.or_else(|| self.versions.keyspaces().iter().find_map(|keyspace| keyspace.postponed_error()))
-    }
-
-    /// Returns true if a manual compaction holds others back.
-    pub(crate) fn compactions_are_paused(&self) -> bool {
-        self.versions.keyspaces().iter().any(|keyspace| keyspace.compactions_paused.load(Ordering::Acquire) > 0)
-    }
 }

@@ -31,21 +31,22 @@
 
 use crate::base::batch::WriteBatch;
 use crate::base::options::Durability;
-use crate::base::sync::lock;
+use crate::base::sync::{OnDrop, lock};
 use crate::pipeline::check::{CheckedRow, Commitment};
-use crate::pipeline::seal::{Level0, NoRoom};
+use crate::pipeline::no_room::{Level0, NoRoom};
 use crate::pipeline::space::Promise;
 use crate::pipeline::write::write_numbered;
+use crate::pipeline::{Memory, Pipeline};
 use crate::read::get::{Found, Lookup};
 use crate::versions::edit::Edit;
+use crate::versions::editor::Change;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::Pointer;
 use crate::versions::snapshot::ReadPoint;
-use crate::versions::version::Version;
 use crate::versions::view::{MemtableSlot, View};
-use crate::work::Work;
-use crate::work::background::Turn;
+use crate::work::pacer::Pacer;
 use crate::work::separate::bounds;
+use crate::work::turn::Turn;
 use crate::{Error, Result};
 use situ_compaction::DroppedValues;
 use situ_pipeline::{Condition, SpaceUse, Write};
@@ -63,30 +64,17 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The maximum number of parts trimmed before a collection: a part has some thousand sectors to look at.
 const TIDY_PARTS_MAX: usize = 256;
 
-/// The collector's state from one turn to the next.
-#[derive(Default)]
+/// The collections of a store. See the module's documentation.
 pub(crate) struct Collections {
+    memory: Arc<Memory>,
+    pipeline: Arc<Pipeline>,
+    pacer: Arc<Pacer>,
     state: Mutex<State>,
     /// The collector is at a segment. Between two looks at what there is to do, it may be seen neither here nor there.
     is_running: AtomicBool,
 }
 
-/// A collection under way.
-struct Running<'a>(&'a AtomicBool);
-
-impl<'a> Running<'a> {
-    fn begin(collections: &'a Collections) -> Running<'a> {
-        collections.is_running.store(true, Ordering::Release);
-        Running(&collections.is_running)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
+/// The collector's state from one turn to the next.
 #[derive(Default)]
 struct State {
     waiting: Vec<Collected>,
@@ -119,11 +107,17 @@ fn is_one_of(slot: &Arc<MemtableSlot>, slots: &[Weak<MemtableSlot>]) -> bool {
     slots.iter().any(|other| Weak::as_ptr(other) == Arc::as_ptr(slot))
 }
 
-impl Work {
+impl Collections {
+    pub(crate) fn new(memory: &Arc<Memory>, pipeline: &Arc<Pipeline>, pacer: &Arc<Pacer>) -> Collections {
+        let (memory, pipeline, pacer) = (Arc::clone(memory), Arc::clone(pipeline), Arc::clone(pacer));
+        Collections { memory, pipeline, pacer, state: Mutex::default(), is_running: AtomicBool::new(false) }
+    }
+
     /// Removes what can go, collects a segment, or does a part of what the value log has put off.
-    pub(crate) fn collect_turn(self: &Arc<Self>) -> Result<Turn> {
-        let Some(log) = self.versions.source.values.log_if_open().cloned() else { return Ok(Turn::Idle) };
-        let _running = Running::begin(&self.collections);
+    pub(crate) fn turn(&self) -> Result<Turn> {
+        let Some(log) = self.memory.versions.source.values.log_if_open().cloned() else { return Ok(Turn::Idle) };
+        self.is_running.store(true, Ordering::Release);
+        let _ended = OnDrop(|| self.is_running.store(false, Ordering::Release));
         // First: trimming takes no space, and a collection may take much of it. Nor need what is trimmed be collected.
         let tidied = self.tidy_much(&log);
         let collected = self.remove_or_collect(&log);
@@ -142,14 +136,14 @@ impl Work {
     /// Tidies the value log for a while. Returns true if there may be more to do now.
     fn tidy_much(&self, log: &ValueLog) -> Result<bool> {
         for _ in 0..TIDY_PARTS_MAX {
-            if self.health.is_closing() || !tidy(log)? {
+            if self.memory.health.is_closing() || !tidy(log)? {
                 return Ok(false);
             }
         }
         Ok(true)
     }
 
-    fn remove_or_collect(self: &Arc<Self>, log: &Arc<ValueLog>) -> Result<bool> {
+    fn remove_or_collect(&self, log: &Arc<ValueLog>) -> Result<bool> {
         Ok(self.remove_collected()? || self.collect_one(log)?)
     }
 
@@ -157,46 +151,46 @@ impl Work {
     /// gives space back is done first.
     fn tidy_after_failure(&self, log: &ValueLog, before: Result<bool>) {
         let mut tidied = before;
-        while !self.health.is_closing() && matches!(tidied, Ok(true)) {
+        while !self.memory.health.is_closing() && matches!(tidied, Ok(true)) {
             tidied = tidy(log);
         }
         if let Err(error) = tidied {
-            self.health.note_job_failure("trim values", error);
+            self.memory.health.note_job_failure("trim values", error);
         }
     }
 
     /// Returns how long the collector may sleep.
-    pub(crate) fn next_collection_look_in(&self) -> Option<Duration> {
-        (!lock(&self.collections.state).waiting.is_empty()).then_some(LOOK_AGAIN)
+    pub(crate) fn next_look_in(&self) -> Option<Duration> {
+        (!lock(&self.state).waiting.is_empty()).then_some(LOOK_AGAIN)
     }
 
     /// Returns true if a segment is to be trimmed or collected, or could be removed but for data in memory.
-    pub(crate) fn has_collections(&self) -> bool {
-        let Some(log) = self.versions.source.values.log_if_open() else { return false };
+    pub(crate) fn has_work(&self) -> bool {
+        let Some(log) = self.memory.versions.source.values.log_if_open() else { return false };
         // First: what runs shows itself in one of the two when it has ended.
-        if self.collections.is_running.load(Ordering::Acquire) {
+        if self.is_running.load(Ordering::Acquire) {
             return true;
         }
-        let oldest = self.versions.snapshots.oldest();
-        let state = lock(&self.collections.state);
+        let oldest = self.memory.versions.snapshots.oldest();
+        let state = lock(&self.state);
         let is_waiting = state.waiting.iter().any(|collected| collected.is_unseen(oldest));
         drop(state);
         is_waiting
             || log.has_trims()
             || log.victim_among(&|number| self.may_collect(number).is_some()).is_some()
-            || self.collections.is_running.load(Ordering::Acquire)
+            || self.is_running.load(Ordering::Acquire)
     }
 
     /// Returns the keyspace of a segment; `None` if the segment is not to be collected now.
     fn may_collect(&self, number: u64) -> Option<Arc<KeyspaceCore>> {
-        if self.versions.source.values.is_being_written(number) {
+        if self.memory.versions.source.values.is_being_written(number) {
             return None;
         }
-        let keyspaces = self.versions.keyspaces().into_iter();
+        let keyspaces = self.memory.versions.keyspaces().into_iter();
         keyspaces.filter(|keyspace| keyspace.view.load().version.segments.find(number).is_some()).last()
     }
 
-    fn collect_one(self: &Arc<Self>, log: &Arc<ValueLog>) -> Result<bool> {
+    fn collect_one(&self, log: &Arc<ValueLog>) -> Result<bool> {
         let Some(victim) = log.victim_among(&|number| self.may_collect(number).is_some()) else { return Ok(false) };
         let Some(keyspace) = self.may_collect(victim.number) else { return Ok(true) };
         match self.collect(log, &keyspace, &victim) {
@@ -204,25 +198,20 @@ impl Work {
             Err(Error::Storage(StorageError::NotFound { .. })) => log.set_aside(victim.number),
             Err(error) if will_stay(&error, victim.number) => {
                 log.set_aside(victim.number);
-                self.health.note_job_failure("collect values", error);
+                self.memory.health.note_job_failure("collect values", error);
             }
             collected => collected?,
         }
         Ok(true)
     }
 
-    fn collect(
-        self: &Arc<Self>,
-        log: &Arc<ValueLog>,
-        keyspace: &Arc<KeyspaceCore>,
-        victim: &SegmentInfo,
-    ) -> Result<()> {
+    fn collect(&self, log: &Arc<ValueLog>, keyspace: &Arc<KeyspaceCore>, victim: &SegmentInfo) -> Result<()> {
         let number = victim.number;
         let _promise = self.room_to_collect(keyspace, victim.live_bytes())?;
         let kept = lock(&keyspace.collected_values).take();
         let mut writer = kept.unwrap_or_else(|| log.collecting_writer());
         let mut mover = Mover::new(self, keyspace);
-        let first_new = self.versions.next_file.load(Ordering::Relaxed);
+        let first_new = self.memory.versions.next_file.load(Ordering::Relaxed);
         let collected = log.collect(number, &mut writer, &mut mover);
         let Mover { listed, unused, failure, .. } = mover;
         self.keep_writer(keyspace, writer);
@@ -235,11 +224,13 @@ impl Work {
         }
         noted?;
         // The view comes after the number: what was newest up to the number is in its memtables, or in tables.
-        let since = self.versions.snapshots.visible();
+        let since = self.memory.versions.snapshots.visible();
         let view = keyspace.view.load();
         let slots = view.slots().filter(|slot| !slot.is_empty()).map(Arc::downgrade).collect();
         let collected = Collected { keyspace: Arc::clone(keyspace), number, since, slots };
-        lock(&self.collections.state).waiting.push(collected);
+        let mut state = lock(&self.state);
+        assert!(state.waiting.iter().all(|other| other.number != number), "segment {number} is collected twice");
+        state.waiting.push(collected);
         Ok(())
     }
 
@@ -254,7 +245,7 @@ impl Work {
         }
         let view = keyspace.view.load_full();
         if view.active.bytes() >= keyspace.options.memtable_bytes / 4 * 3 {
-            if !keyspace.has_memtable(&view, self.memory.memtables_max(keyspace)) {
+            if !keyspace.has_memtable(&view, self.memory.switch.memtables_max(keyspace)) {
                 self.memory.remove_obstacle(NoRoom::MemtablesFull { keyspace: Arc::clone(keyspace) })?;
             } else if !keyspace.has_level0(&view) {
                 self.memory.remove_obstacle(NoRoom::Level0Full { keyspace: Arc::clone(keyspace) })?;
@@ -286,7 +277,7 @@ impl Work {
         if unused.is_empty() {
             return Ok(());
         }
-        let mut editor = self.versions.edit()?;
+        let mut editor = self.memory.versions.edit()?;
         let version = Arc::clone(&keyspace.view.load().version);
         let dead = version.segments.counted(&unused.into_values().collect::<Vec<_>>());
         if dead.is_empty() {
@@ -298,10 +289,10 @@ impl Work {
 
     /// Removes the collected segments for which no reader can ask. Returns false if there is none.
     fn remove_collected(&self) -> Result<bool> {
-        let oldest = self.versions.snapshots.oldest();
+        let oldest = self.memory.versions.snapshots.oldest();
         let may_go = |collected: &Collected| collected.is_unseen(oldest) && collected.is_in_tables();
         let mut going: BTreeMap<u32, (Arc<KeyspaceCore>, Vec<u64>)> = BTreeMap::new();
-        for collected in lock(&self.collections.state).waiting.iter().filter(|collected| may_go(collected)) {
+        for collected in lock(&self.state).waiting.iter().filter(|collected| may_go(collected)) {
             let entry = going.entry(collected.keyspace.id);
             entry.or_insert_with(|| (Arc::clone(&collected.keyspace), Vec::new())).1.push(collected.number);
         }
@@ -311,23 +302,17 @@ impl Work {
     }
 
     fn remove_segments(&self, keyspace: &Arc<KeyspaceCore>, numbers: &[u64]) -> Result<()> {
-        let mut editor = self.versions.edit()?;
+        let mut editor = self.memory.versions.edit()?;
         let before = Arc::clone(&keyspace.view.load().version);
         let in_force: BTreeSet<u64> =
             numbers.iter().copied().filter(|number| before.segments.find(*number).is_some()).collect();
         let in_force: Vec<u64> = in_force.into_iter().collect();
         // They went with their keyspace, otherwise.
         if !keyspace.dropped.load(Ordering::Acquire) && !in_force.is_empty() {
-            let version = Version::clone(&before).with_segments(&[], &in_force, &self.versions.source);
-            let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
-            let segments_removed = in_force.iter().map(|number| (keyspace.id, *number)).collect();
-            editor.apply(Edit { segments_removed, ..Edit::default() }, || {
-                install(keyspace, &version);
-                in_force.iter().filter_map(|number| before.segments.find(*number)).for_each(|file| file.retire());
-            })?;
+            editor.change(keyspace, Change { segments_removed: in_force, ..Change::default() })?;
         }
         drop((editor, before));
-        lock(&self.collections.state).waiting.retain(|collected| !numbers.contains(&collected.number));
+        lock(&self.state).waiting.retain(|collected| !numbers.contains(&collected.number));
         self.memory.work.notify();
         Ok(())
     }
@@ -335,12 +320,12 @@ impl Work {
     /// Seals the memtables that keep collected segments, so that their data goes to tables. Called when nothing else is
     /// to be done.
     fn seal_for_collections(&self) -> Result<()> {
-        let oldest = self.versions.snapshots.oldest();
+        let oldest = self.memory.versions.snapshots.oldest();
         let keyspaces: Vec<_> = {
-            let mut state = lock(&self.collections.state);
+            let mut state = lock(&self.state);
             let State { waiting, tried, .. } = &mut *state;
             // An attempt wakes this thread, so it has to wait for the next one. Level 0 may have had no room.
-            let now = self.env.clock.now();
+            let now = self.memory.env.clock.now();
             tried.retain(|(slot, at)| slot.strong_count() > 0 && now < *at + LOOK_AGAIN);
             let in_the_way = |collected: &&Collected| {
                 let active = Arc::clone(&collected.keyspace.view.load().active);
@@ -363,13 +348,13 @@ impl Work {
     /// Deletes the segments that a failed collection has begun, and that no version has got. They have numbers from
     /// `first_new` on. A segment that a version has had is its holders' to delete.
     fn give_up_unlisted(&self, log: &ValueLog, first_new: u64, listed: &BTreeSet<u64>) {
-        let values = &self.versions.source.values;
+        let values = &self.memory.versions.source.values;
         // In this order: a flush has its segments in the version before it says that it has ended.
         let ended = log.segments().into_iter().filter(|segment| segment.phase != Phase::Open);
         let is_own =
             |number: &u64| *number >= first_new && !listed.contains(number) && !values.is_being_written(*number);
         let ended: Vec<u64> = ended.map(|segment| segment.number).filter(is_own).collect();
-        let views: Vec<_> = self.versions.keyspaces().iter().map(|keyspace| keyspace.view.load_full()).collect();
+        let views: Vec<_> = self.memory.versions.keyspaces().iter().map(|keyspace| keyspace.view.load_full()).collect();
         let is_listed = |number: &u64| views.iter().any(|view| view.version.segments.find(*number).is_some());
         ended.iter().filter(|number| !is_listed(number)).for_each(|number| values.add(*number));
     }
@@ -395,10 +380,6 @@ fn tidy(log: &ValueLog) -> Result<bool> {
     }
 }
 
-fn install(keyspace: &KeyspaceCore, version: &Arc<Version>) {
-    keyspace.view.rcu(|view| View { version: Arc::clone(version), ..(**view).clone() });
-}
-
 /// A moment at which liveness is judged.
 struct Moment {
     snapshot: ReadPoint,
@@ -407,7 +388,7 @@ struct Moment {
 
 /// The engine, as the value log asks it.
 struct Mover<'a> {
-    work: &'a Arc<Work>,
+    of: &'a Collections,
     keyspace: &'a Arc<KeyspaceCore>,
     prefix_bytes: usize,
     moment: Option<Moment>,
@@ -430,17 +411,17 @@ struct Replacement {
 }
 
 impl<'a> Mover<'a> {
-    fn new(work: &'a Arc<Work>, keyspace: &'a Arc<KeyspaceCore>) -> Mover<'a> {
+    fn new(of: &'a Collections, keyspace: &'a Arc<KeyspaceCore>) -> Mover<'a> {
         let prefix_bytes = bounds(&keyspace.options).map_or(0, |(_, prefix_bytes)| prefix_bytes);
         let (prefixes, unused) = (VecDeque::new(), BTreeMap::new());
         let (moment, listed, failure) = (None, BTreeSet::new(), None);
-        Mover { work, keyspace, prefix_bytes, moment, prefixes, listed, unused, failure }
+        Mover { of, keyspace, prefix_bytes, moment, prefixes, listed, unused, failure }
     }
 
     fn check_wanted(&self) -> Result<()> {
-        match self.work.health.failure() {
+        match self.of.memory.health.failure() {
             Some(error) => Err(error),
-            None if self.work.health.is_closing() => Err(Error::Closed),
+            None if self.of.memory.health.is_closing() => Err(Error::Closed),
             None if self.keyspace.dropped.load(Ordering::Acquire) => {
                 Err(Error::KeyspaceDropped { name: self.keyspace.name.clone() })
             }
@@ -450,10 +431,10 @@ impl<'a> Mover<'a> {
 
     /// Returns true if the entry of a key is this handle.
     fn found(&mut self, key: &[u8], handle: &Handle) -> Result<bool> {
-        let (work, keyspace) = (self.work, self.keyspace);
+        let (versions, keyspace) = (&self.of.memory.versions, self.keyspace);
         // A view that comes after the snapshot has all that the snapshot sees.
         let moment = self.moment.get_or_insert_with(|| {
-            let snapshot = ReadPoint::take(&work.versions.snapshots);
+            let snapshot = ReadPoint::take(&versions.snapshots);
             Moment { snapshot, view: keyspace.view.load_full() }
         });
         let options = TableReadOptions { fill_cache: false, ..TableReadOptions::default() };
@@ -474,24 +455,24 @@ impl<'a> Mover<'a> {
     fn hand_over(&mut self, moved: &[Moved]) -> Result<()> {
         if let Err(error) = self.check_wanted().and_then(|()| self.add_segments(moved)) {
             // No edit counts them.
-            let log = self.work.versions.source.values.log_if_open();
+            let log = self.of.memory.versions.source.values.log_if_open();
             let moved = log.into_iter().flat_map(|log| moved.iter().map(move |moved| (log, &moved.to)));
             moved.for_each(|(log, to)| log.add_dead(to.segment, to.footprint()));
             return Err(error);
         }
+        assert!(moved.iter().all(|m| m.from.segment != m.to.segment), "values move within their segment: {moved:?}");
         self.listed.extend(moved.iter().map(|moved| moved.to.segment));
         let mut replacements = Vec::with_capacity(moved.len());
         for Moved { key, from, to, .. } in moved {
             let prefix = self.prefixes.pop_front().expect("each value that was found alive has a prefix");
             replacements.push(Replacement { key: key.clone(), from: *from, to: *to, prefix });
         }
-        self.work.pacer.pace(self.work, moved.iter().map(|moved| moved.to.footprint()).sum());
+        self.of.pacer.pace(moved.iter().map(|moved| moved.to.footprint()).sum());
         self.replace(replacements)
     }
 
     /// Makes the segments part of the version that values have moved to.
     fn add_segments(&self, moved: &[Moved]) -> Result<()> {
-        let (work, keyspace) = (self.work, self.keyspace);
         let mut sums: BTreeMap<u64, Written> = BTreeMap::new();
         for Handle { segment, .. } in moved.iter().map(|moved| moved.to) {
             sums.entry(segment).or_insert(Written { segment, records: 0, record_bytes: 0 }).records += 1;
@@ -500,15 +481,9 @@ impl<'a> Mover<'a> {
             sums.entry(to.segment).and_modify(|sum| sum.record_bytes += to.footprint());
         }
         let written: Vec<Written> = sums.into_values().collect();
-        let mut editor = work.versions.edit()?;
+        let mut editor = self.of.memory.versions.edit()?;
         self.check_wanted()?;
-        let version = Version::clone(&keyspace.view.load().version).with_segments(&written, &[], &work.versions.source);
-        let version = Arc::new(version.map_err(|text| work.broken_version(keyspace, text))?);
-        let values_written = written.iter().map(|written| (keyspace.id, *written)).collect();
-        editor.apply(Edit { values_written, ..Edit::default() }, || {
-            version.segments.note(&written, &[]);
-            install(keyspace, &version);
-        })
+        editor.change(self.keyspace, Change { written, ..Change::default() }).map(drop)
     }
 
     /// Writes the new handles of what is still alive. Where another writer has written meanwhile, the rest is tried in
@@ -563,7 +538,7 @@ impl<'a> Mover<'a> {
     }
 
     fn write(&self, some: &[Replacement], judged_at: &ReadPoint) -> Result<()> {
-        let (work, id, since) = (self.work, self.keyspace.id, judged_at.sequence());
+        let (of, id, since) = (self.of, self.keyspace.id, judged_at.sequence());
         let mut batch = WriteBatch::new();
         let mut pointer = Vec::new();
         for Replacement { key, to, prefix, .. } in some {
@@ -575,10 +550,10 @@ impl<'a> Mover<'a> {
         let mut rows: Vec<CheckedRow> = some.iter().map(row).collect();
         rows.sort_by(|a, b| a.key.cmp(&b.key));
         let (keyspaces, snapshots) = (vec![Arc::clone(self.keyspace)], vec![judged_at.clone()]);
-        let commitment = Commitment::new(&work.memory, rows, keyspaces, Box::new(()), snapshots);
+        let commitment = Commitment::new(&of.memory, rows, keyspaces, Box::new(()), snapshots);
         commitment.check_published(true)?;
         let write = Write::new(batch, Some(commitment as Arc<dyn Condition<_>>));
-        write_numbered(&work.pipeline, write, Durability::Buffered).map(drop)
+        write_numbered(&of.pipeline, write, Durability::Buffered).map(drop)
     }
 }
 

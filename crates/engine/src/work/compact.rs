@@ -1,170 +1,124 @@
-//! Compactions: from a picked job to an installed version.
+//! Compactions: from a picked job to an installed version. A job goes one way, and holds no thread meanwhile:
 //!
-//! 1. Under the scheduling lock: pick a job, mark its tables busy, remember the keys it will write.
-//! 2. Divide it by key into tasks, as the policy says: which part each unit gets, how many tasks that part is. The
-//!    borders of what goes to another level divide it, too. The scheduler gives the tasks to units; the job is *under
-//!    way* and holds no thread (`job.rs`).
-//! 3. When the last task has landed, install all outputs with one edit; inputs are deleted when their last reader lets
-//!    go.
+//! 1. *Claimed*. Under the scheduling lock, a job is picked, its tables are marked busy, and the keys that it will
+//!    write are noted (`schedule.rs`). A debt may be picked instead (`debts.rs`).
+//! 2. *Submitted*. The job gets physical space for what it may write. It is divided by key into tasks (`divide.rs`),
+//!    which the compactor gives to units. A job of tables that only change their level is installed at once.
+//! 3. *Finished*. A compaction thread takes turns of the compactor, and lands what has finished. If a disk has refused,
+//!    the job is submitted once more where there is room (`task_host.rs`).
+//! 4. *Installed*. One edit puts all outputs in the place of the inputs.
+//! 5. *Ended*. Claims are given up, and the outcome is counted and told. The job's caller, if it has one, gets it. The
+//!    inputs are deleted when their last reader lets go.
 //!
 //! **Invariants.** A table belongs to at most one job. The span of a job's outputs meets no other running job's in the
-//! same level. The data *below* a task is taken from the version at its start. While the job runs, data only ever moves
-//! down within these spans, as a job that moves it out of its level must have claimed it.
+//! same level. A job is [under way](Compactions::under_way) from its first task on until it lands, so that it lands
+//! once. Its claims are given up when it ends, also by a panic.
+//!
+//! **Threads.** Compaction threads land all jobs, also while they pause after a failure. A caller of a manual
+//! compaction lands its own. Closing lands what is left when these have ended.
 //!
 //! **Failure.** Outputs of a failed job are removed. If the failure is the job's own, such as a table that cannot be
-//! read, it rests for a while and others go on (`postpone.rs`). Otherwise it is picked again after a pause.
+//! read, it rests for a while and others go on (`schedule.rs`). Otherwise it is picked again after a pause.
 
-use crate::base::options::LEVELS;
+use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::pipeline::seal::Level0;
-use crate::pipeline::stall::Debt;
-use crate::versions::edit::Edit;
-use crate::versions::heat::inherit_heat;
+use crate::pipeline::Memory;
+use crate::pipeline::space::Promise;
+use crate::versions::editor::DeadValues;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::version::{Added, Removed, TableFile, Version};
-use crate::work::Work;
-use crate::work::background::Turn;
-use crate::work::job::{Begun, DeadValues};
-use crate::work::picker::{Job, Picker};
-use crate::work::task_host::task_error;
+use crate::versions::version::Added;
+use crate::work::debts::DebtWatch;
+use crate::work::divide::{Divided, Divider};
+use crate::work::job::{Begun, JobUnderWay, Merged, Outcome};
+use crate::work::picker::{Job, Picker, bytes_left};
+use crate::work::schedule::{Claimed, Schedule, is_of_the_job};
+use crate::work::task_host::{Host, Hosts, describe, task_error};
+use crate::work::turn::Turn;
 use crate::{Error, Result};
-use situ_compaction::{
-    Destination, Division, Encoder, FrozenFilter, Grandparent, InputTable, JobNotes, JobShape, KeyRange, KeySpan,
-    MergeRules, OutputRules, Part, Run, TableInput, Task,
-};
-use situ_log::Log;
-use std::sync::Arc;
+use situ_compaction::{Compactor, FinishedJob, JobOrder, KeySpan, Priority, TaskHost, TaskOutput, TaskStats};
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A task is not cut smaller than this.
-const TASK_BYTES_MIN: u64 = 16 << 20;
-/// Closing waits no longer for level 0. What a compaction has done by then is lost; the next opening begins it again.
-const LEVEL0_WAIT_MAX: Duration = Duration::from_secs(10);
-/// Number of ordinary log files up to which the log never slows writers, however low its limit is.
-const LOG_FILES_MIN: u64 = 4;
-/// Bytes above the levels' targets that are tolerated.
-const PENDING_BYTES_TOLERATED: f64 = (128u64 << 30) as f64;
-/// A level-1 output ends before it overlaps this many times its size in the level below.
-const GRANDPARENT_TABLES_MAX: u64 = 10;
+/// The maximum time between closing's looks for jobs that have landed.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Returns the spans where data older than a merge's inputs may lie. They are everything outside the job in the levels
-/// that `job` does not reach above, if its output goes to the adjacent level. Without a job (a flush): in all levels.
-pub(crate) fn spans_below(version: &Version, job: Option<(&Job, usize)>) -> Vec<Vec<KeySpan>> {
-    let mut below = Vec::new();
-    let is_input = |number| job.is_some_and(|(job, _)| job.files().any(|(_, f)| f.meta.number == number));
-    let lists_level0 = job.is_none_or(|(_, output_level)| output_level == 0);
-    if lists_level0 {
-        // Tables of level 0 overlap: each is a list of its own. Newer ones among them cost nothing but precision.
-        let others = version.levels[0].files.iter().filter(|f| !is_input(f.meta.number));
-        below.extend(others.map(|f| vec![f.meta.span.clone()]));
+/// The compactions of a store. See the module's documentation.
+pub(crate) struct Compactions {
+    hosts: Arc<Hosts>,
+    memory: Arc<Memory>,
+    schedule: Arc<Schedule>,
+    debts: Arc<DebtWatch>,
+    divider: Divider,
+    /// Compactions whose tasks are with the compactor, by number.
+    under_way: Mutex<BTreeMap<u64, JobUnderWay>>,
+}
+
+impl Compactions {
+    pub(crate) fn new(
+        hosts: &Arc<Hosts>,
+        memory: &Arc<Memory>,
+        schedule: &Arc<Schedule>,
+        debts: &Arc<DebtWatch>,
+        divider: Divider,
+    ) -> Compactions {
+        let (hosts, memory) = (Arc::clone(hosts), Arc::clone(memory));
+        let (schedule, debts) = (Arc::clone(schedule), Arc::clone(debts));
+        Compactions { hosts, memory, schedule, debts, divider, under_way: Mutex::default() }
     }
-    let first = job.map_or(1, |(_, output_level)| output_level + 1);
-    for level in &version.levels[first..] {
-        if !level.files.is_empty() {
-            below.push(level.files.iter().map(|f| f.meta.span.clone()).collect());
-        }
+
+    /// Returns the compactor, which runs tasks.
+    pub(crate) fn compactor(&self) -> &dyn Compactor {
+        &*self.divider.compactor
     }
-    below
-}
 
-/// Cuts, of parts that follow each other without a gap, the one in which `key` lies before it. Both have the same
-/// destination.
-fn cut_at(parts: &mut Vec<Part>, key: &[u8]) {
-    let Some(at) = parts.iter().position(|part| part.range.contains(key)) else { return };
-    let Part { range, destination } = &mut parts[at];
-    if range.lower.as_deref() == Some(key) {
-        return;
-    }
-    let behind = KeyRange { lower: Some(key.to_vec()), upper: range.upper.replace(key.to_vec()) };
-    let behind = Part { range: behind, destination: *destination };
-    parts.insert(at + 1, behind);
-}
-
-/// Returns true if all keys of a range lie in another.
-fn within(range: &KeyRange, outer: &KeyRange) -> bool {
-    let lower = outer.lower.is_none() || range.lower >= outer.lower;
-    lower && (outer.upper.is_none() || range.upper.is_some() && range.upper <= outer.upper)
-}
-
-/// The settings that may change while a program runs but must not while a job does: all tasks of the job have the same.
-struct Frozen {
-    now_unix: Duration,
-    filter: Option<FrozenFilter>,
-}
-
-/// A job as its tasks.
-pub(crate) struct Divided {
-    /// The level that the output of each task goes to.
-    pub(crate) levels: Vec<usize>,
-    pub(crate) tasks: Vec<(Task, Destination)>,
-    pub(crate) notes: JobNotes,
-}
-
-/// Claims a picked job. The caller holds the scheduling lock.
-pub(crate) fn claimed(keyspace: Arc<KeyspaceCore>, job: Job) -> (Arc<KeyspaceCore>, Job) {
-    job.claim(true);
-    lock(&keyspace.running).extend(job.spans().cloned());
-    (keyspace, job)
-}
-
-impl Work {
     /// Lands a job that has finished, or picks and begins one. A failure of a job's own is reported and postpones the
     /// job; another error is returned.
-    pub(crate) fn compact_one(self: &Arc<Self>) -> Result<Turn> {
+    pub(crate) fn compact_one(&self) -> Result<Turn> {
         if self.land_one()? {
             return Ok(Turn::Done);
         }
         // Also where nothing is begun: a thread that finds nothing to do sleeps until the next rest ends.
-        self.end_due_rests();
-        let elsewhere = self.compactor.elsewhere();
+        self.schedule.end_due_rests();
+        let elsewhere = self.compactor().elsewhere();
         if elsewhere.is_full {
             return Ok(Turn::Waits);
         }
-        let now = self.env.clock.now();
         // The thread that lands a job picks again, and wakes the others.
-        let Some(turn) = self.throttle.begin(self.options.compaction_threads, elsewhere.tasks_max, now) else {
+        let Divider { throttle, threads_max, .. } = &self.divider;
+        let Some(turn) = throttle.begin(*threads_max, elsewhere.tasks_max, self.memory.env.clock.now()) else {
             return Ok(Turn::Waits);
         };
         // On a full disk, what frees space comes first. Tables that are read often go up when there is nothing to
         // compact.
         let picked = match self.memory.space.is_short() {
-            true => self.pick_debt().or_else(|| self.pick()),
-            false => self.pick().or_else(|| self.pick_debt()),
+            true => self.debts.pick().or_else(|| self.pick()),
+            false => self.pick().or_else(|| self.debts.pick()),
         };
-        let Some((keyspace, job)) = picked else {
+        let Some(claimed) = picked else {
             return self.move_in_turn();
         };
-        let is_move = job.is_move;
-        self.begin_job(keyspace, job, Begun { turn: Some(turn), outcome: None })?;
+        let is_move = claimed.job.is_move;
+        self.begin(claimed, Begun { turn: Some(turn), outcome: None })?;
         Ok(if is_move { Turn::Done } else { Turn::Begun })
     }
 
-    fn move_in_turn(self: &Arc<Self>) -> Result<Turn> {
+    fn move_in_turn(&self) -> Result<Turn> {
         // Copies take space, and give none back for a while.
-        let moved = !self.memory.space.is_low() && self.places.move_one()?;
+        let moved = !self.memory.space.is_low() && self.hosts.places.move_one()?;
         Ok(match moved {
             true => Turn::Done,
-            false if lock(&self.jobs).is_empty() => Turn::Idle,
+            false if lock(&self.under_way).is_empty() => Turn::Idle,
             false => Turn::Waits,
         })
     }
 
-    fn end_due_rests(&self) {
-        let _scheduling = lock(&self.scheduling);
-        self.versions.keyspaces().iter().for_each(|keyspace| self.end_rests(keyspace, false));
-    }
-
-    pub(crate) fn oldest_snapshot(&self) -> u64 {
-        let first = self.versions.snapshots.oldest();
-        first.unwrap_or_else(|| self.versions.snapshots.visible())
-    }
-
-    fn pick(&self) -> Option<(Arc<KeyspaceCore>, Job)> {
-        let _scheduling = lock(&self.scheduling);
-        let oldest = self.oldest_snapshot();
+    fn pick(&self) -> Option<Claimed> {
+        let scheduling = self.schedule.lock();
+        let oldest = self.schedule.oldest_snapshot();
         let mut best: Option<(f64, Arc<KeyspaceCore>, Job)> = None;
-        for keyspace in self.versions.keyspaces() {
+        for keyspace in self.memory.versions.keyspaces() {
             if keyspace.compactions_paused.load(Ordering::Acquire) > 0 {
                 continue;
             }
@@ -174,7 +128,7 @@ impl Work {
             let picker = Picker::new(&version, &keyspace.options, &running, oldest)
                 .troubled(troubled)
                 .room(self.memory.room_for_compactions())
-                .tables_per_job(self.compactor.tables_per_job());
+                .tables_per_job(self.compactor().tables_per_job());
             let score = picker.scores().first().map_or(0.0, |(_, score)| *score);
             if best.as_ref().is_some_and(|(other, ..)| *other >= score) {
                 continue;
@@ -184,218 +138,22 @@ impl Work {
             }
         }
         let (_, keyspace, job) = best?;
-        Some(claimed(keyspace, job))
-    }
-
-    /// Returns the tasks of a job.
-    pub(crate) fn tasks_of(&self, keyspace: &KeyspaceCore, job: &Job, target_bytes: u64) -> Result<Divided> {
-        let inputs = runs(job);
-        let frozen = self.freeze(keyspace, job)?;
-        let compression = keyspace.options.compression_at(job.output_level);
-        let Division { mut parts, notes } = self.compactor.divide(&JobShape {
-            level: job.level() as u32,
-            inputs: &inputs,
-            compression,
-            threads: self.threads(),
-            task_bytes_min: TASK_BYTES_MIN,
-            // A part of less than a table would give a short one.
-            part_bytes_min: TASK_BYTES_MIN.min(keyspace.options.table_bytes),
-        })?;
-        let through = job.through.as_ref();
-        if let Some(through) = through {
-            let borders = [&through.range.lower, &through.range.upper];
-            borders.into_iter().flatten().for_each(|border| cut_at(&mut parts, border));
-        }
-        let level_of = |range: &KeyRange| match through {
-            Some(through) if within(range, &through.range) => through.span.level,
-            _ => job.output_level,
-        };
-        // Outside of what goes through, nothing of the level below takes part; of each task, nothing outside its range.
-        let task = |Part { range, destination }| {
-            let output_level = level_of(&range);
-            let mut rules = self.merge_rules(keyspace, job, output_level, range, &frozen);
-            // Of level 0 a table is one run, however long.
-            if output_level > 0 {
-                rules.output.target_file_bytes = rules.output.target_file_bytes.min(target_bytes);
-            }
-            let (id, level) = (self.new_task_id(), job.level() as u32);
-            let task = Task { id, keyspace: keyspace.id, level, inputs: inputs.clone(), rules };
-            Ok((output_level, (task.clipped()?, destination)))
-        };
-        let (levels, tasks) = parts.into_iter().map(task).collect::<Result<Vec<_>>>()?.into_iter().unzip();
-        Ok(Divided { levels, tasks, notes })
-    }
-
-    /// Returns the number of tasks that the processor may run now.
-    fn threads(&self) -> usize {
-        self.throttle.threads(self.options.compaction_threads, self.env.clock.now())
-    }
-
-    /// Returns the number of tasks that can run now: one for each free thread, and one for each task that units
-    /// elsewhere take.
-    pub(crate) fn tasks_abreast(&self) -> usize {
-        self.threads().saturating_add(self.compactor.elsewhere().tasks_max)
-    }
-
-    /// Returns the time of a job, and the decisions of the keyspace's filter at that time.
-    fn freeze(&self, keyspace: &KeyspaceCore, job: &Job) -> Result<Frozen> {
-        let now_unix = self.env.clock.unix();
-        let filter = keyspace.options.compaction_filter.clone();
-        let filter = match &job.newer {
-            Some(newer) => Some(newer.filter(filter)),
-            None => filter,
-        };
-        let filter = filter.map(|filter| FrozenFilter::freeze(&filter, now_unix)).transpose().map_err(task_error)?;
-        Ok(Frozen { now_unix, filter })
-    }
-
-    fn merge_rules(
-        &self,
-        keyspace: &KeyspaceCore,
-        job: &Job,
-        output_level: usize,
-        range: KeyRange,
-        frozen: &Frozen,
-    ) -> MergeRules {
-        // The snapshots are listed after the version is: a snapshot taken in between sees at least what is in it.
-        let version = Arc::clone(&keyspace.view.load().version);
-        let grandparents = version.levels.get(output_level + 1).filter(|_| output_level > 0);
-        let options = &keyspace.options;
-        MergeRules {
-            range,
-            snapshots: self.versions.snapshots.sequences(),
-            below: spans_below(&version, Some((job, output_level))),
-            grandparents: grandparents
-                .iter()
-                .flat_map(|level| &level.files)
-                .map(|f| Grandparent { span: f.meta.span.clone(), bytes: f.meta.bytes })
-                .collect(),
-            output_level: output_level as u32,
-            output: OutputRules {
-                table: options.table_options(keyspace.id, &keyspace.name, output_level),
-                target_file_bytes: if output_level == 0 { u64::MAX } else { options.table_bytes },
-                max_grandparent_bytes: GRANDPARENT_TABLES_MAX.saturating_mul(options.table_bytes),
-                created_unix_s: frozen.now_unix.as_secs(),
-                encoder: Encoder::default(),
-            },
-            filter: frozen.filter.clone(),
-            now_unix: frozen.now_unix,
-        }
-    }
-
-    pub(crate) fn install_job(
-        &self,
-        keyspace: &Arc<KeyspaceCore>,
-        job: &Job,
-        added: Vec<Added>,
-        dead: &mut DeadValues,
-    ) -> Result<()> {
-        let mut editor = self.versions.edit()?;
-        if keyspace.dropped.load(Ordering::Acquire) {
-            return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
-        }
-        let new: Vec<u64> = if job.is_move { Vec::new() } else { added.iter().map(|a| a.meta.number).collect() };
-        let removed: Vec<Removed> = job.files().map(|(level, f)| Removed { level, number: f.meta.number }).collect();
-        let version = keyspace.view.load().version.apply(&removed, &added, &self.versions.source);
-        let version = version.map_err(|text| self.broken_version(keyspace, text))?;
-        let version = Arc::new(if dead.places.is_empty() { version } else { version.in_next_era() });
-        let dead_sums = version.segments.counted(&dead.sums);
-        let edit = Edit {
-            removed: removed.iter().map(|r| (keyspace.id, *r)).collect(),
-            added: added.into_iter().map(|a| (keyspace.id, a)).collect(),
-            values_dead: dead_sums.iter().map(|dead| (keyspace.id, *dead)).collect(),
-            ..Edit::default()
-        };
-        editor.apply(edit, || {
-            version.segments.note(&[], &dead_sums);
-            if !dead.places.is_empty() {
-                let places = std::mem::take(&mut dead.places);
-                let before = &keyspace.view.load().version.segments;
-                before.end_era(&version.segments, places, &self.versions.source.values);
-            }
-            keyspace.view.rcu(|view| {
-                let mut view = (**view).clone();
-                view.version = Arc::clone(&version);
-                view
-            });
-            if !job.is_move {
-                job.files().for_each(|(_, f)| f.retire());
-            }
-        })?;
-        drop(editor);
-        if job.level() == 0 {
-            keyspace.owes_level0.store(false, Ordering::Release);
-        }
-        let new: Vec<_> =
-            version.files().map(|(_, file)| file).filter(|file| new.contains(&file.meta.number)).collect();
-        inherit_heat(job.files().map(|(_, file)| file), &new);
-        // Opened here, so that no reader waits for footer, index and filter. One that cannot be opened tells its
-        // readers.
-        for file in new {
-            let _ = file.table();
-        }
-        Ok(())
+        Some(self.schedule.claim(&scheduling, &keyspace, job))
     }
 
     /// Compacts all of a key range to the deepest level.
     pub(crate) fn compact_range(
-        self: &Arc<Self>,
+        &self,
         keyspace: &Arc<KeyspaceCore>,
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> Result<()> {
-        let _guest = self.health.enter()?;
-        // Level 0 is about to be emptied: that it is full must not keep it from being.
-        self.flush(keyspace, Level0::Ignored)?;
         keyspace.compactions_paused.fetch_add(1, Ordering::AcqRel);
         let claimed = self.claim_range(keyspace, begin, end);
         keyspace.compactions_paused.fetch_sub(1, Ordering::AcqRel);
         // From here on the job is one among others: they take what it has not claimed, such as new tables of level 0.
         self.memory.work.notify();
-        claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, job)))?;
-        // The caller of a compaction wants room back.
-        self.versions.delete_obsolete();
-        self.trim_log()
-    }
-
-    /// Gives back the room of log files that are not needed. If no memtable holds anything, the log goes on in a short
-    /// file.
-    pub(crate) fn trim_log(&self) -> Result<()> {
-        let Some(log) = &self.memory.log else { return Ok(()) };
-        // First what needs no room: the disk may be full.
-        log.drop_spares()?;
-        if self.is_flushed()
-            && let Err(error) = self.shorten_log(log)
-        {
-            // The compaction is done, and the log goes on in the file that it has.
-            self.health.note_job_failure("shorten log", error);
-        }
-        self.memory.release_logs();
-        Ok(log.drop_spares()?)
-    }
-
-    /// Goes on in a short log file, if still no memtable holds anything, and lets go of those before it.
-    fn shorten_log(&self, log: &Log) -> Result<()> {
-        self.memory.prepare_log_at_rest()?;
-        {
-            let mut commit = lock(&self.memory.commit);
-            // Asked again: with the lock held, no thread writes.
-            if !self.is_flushed() || self.memory.rotate_locked(&mut commit).is_err() {
-                return Ok(());
-            }
-        }
-        self.memory.note_log_numbers()?;
-        // The last page of the file before would be written with the next records, and must be before it can go.
-        log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
-        Ok(())
-    }
-
-    /// Returns true if all memtables are empty.
-    fn is_flushed(&self) -> bool {
-        self.versions.keyspaces().iter().all(|keyspace| {
-            let view = keyspace.view.load();
-            view.sealed.is_empty() && view.active.is_empty()
-        })
+        claimed.and_then(|claimed| claimed.map_or(Ok(()), |claimed| self.run(claimed)))
     }
 
     /// Waits until no compaction of the keyspace runs, and claims all tables of a key range.
@@ -404,170 +162,307 @@ impl Work {
         keyspace: &Arc<KeyspaceCore>,
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
-    ) -> Result<Option<Job>> {
+    ) -> Result<Option<Claimed>> {
         loop {
             let seen = self.memory.progress.generation();
             self.memory.writable()?;
             {
-                let _scheduling = lock(&self.scheduling);
-                let mut running = lock(&keyspace.running);
-                if running.is_empty() {
+                let scheduling = self.schedule.lock();
+                // No job is claimed meanwhile.
+                if lock(&keyspace.running).is_empty() {
                     // The caller that asks for a compaction may have mended what made another one fail.
-                    self.end_rests(keyspace, true);
+                    self.schedule.end_rests(&scheduling, keyspace, true);
                     let version = Arc::clone(&keyspace.view.load().version);
-                    let picker = Picker::new(&version, &keyspace.options, &[], self.oldest_snapshot());
+                    let picker = Picker::new(&version, &keyspace.options, &[], self.schedule.oldest_snapshot());
                     let all = || version.files().map(|(_, f)| f.meta.span.clone()).reduce(KeySpan::union);
                     let keys = all().map(|all| KeySpan {
                         begin: begin.map_or(all.begin, <[u8]>::to_vec),
                         end: end.map_or(all.end, <[u8]>::to_vec),
                     });
                     let job = keys.filter(|k| k.begin < k.end).and_then(|keys| picker.everything(Some(&keys)));
-                    if let Some(job) = &job {
-                        job.claim(true);
-                        running.extend(job.spans().cloned());
-                    }
-                    return Ok(job);
+                    return Ok(job.map(|job| self.schedule.claim(&scheduling, keyspace, job)));
                 }
             }
             self.memory.progress.wait(seen, None);
         }
     }
 
-    /// Waits until there is nothing to flush, compact, trim or collect, and no debt is due (`debts.rs`). Replaced files
-    /// are deleted by then, unless a reader holds them.
-    pub(crate) fn wait_idle(&self) -> Result<()> {
+    /// Runs a claimed job to its end, for a caller that waits for it.
+    fn run(&self, claimed: Claimed) -> Result<()> {
+        let outcome = Arc::new(Outcome::default());
+        let begun = Begun { turn: None, outcome: Some(Arc::clone(&outcome)) };
+        let number = self.begin(claimed, begun)?;
         loop {
-            let seen = self.memory.progress.generation();
-            self.memory.writable()?;
-            if !self.has_work() {
-                self.versions.delete_obsolete();
+            let seen = self.memory.work.generation();
+            self.compactor().turn();
+            if let Some(finished) = number.and_then(|number| self.compactor().take_finished(Some(number))) {
+                self.land(finished)?;
             }
-            if !self.has_work() && !self.versions.source.values.is_deleting() {
-                return self.versions.keyspaces().iter().find_map(|k| k.postponed_error()).map_or(Ok(()), Err);
+            if let Some(outcome) = lock(&outcome).take() {
+                return outcome;
             }
-            if let Some(error) = self.trouble() {
-                return Err(error);
-            }
-            self.memory.work.notify();
-            self.memory.progress.wait(seen, Some(Duration::from_millis(100)));
+            self.memory.work.wait(seen, self.compactor().next_turn_in());
         }
     }
 
-    /// Returns true if the background has something to do, or is at it.
-    fn has_work(&self) -> bool {
-        self.has_collections() || self.has_flushes_or_compactions() || self.owes_now()
+    /// Begins a claimed job. Its number comes back, unless it has ended already.
+    fn begin(&self, claimed: Claimed, begun: Begun) -> Result<Option<u64>> {
+        let started = self.memory.env.clock.now();
+        let Claimed { keyspace, job, .. } = &claimed;
+        self.memory.health.tell(|| StoreEvent::CompactionBegun {
+            keyspace: keyspace.name.clone(),
+            from_level: job.level(),
+            to_level: job.output_level,
+            reason: job.reason.clone(),
+            tables: job.files().map(|(_, file)| file.meta.number).collect(),
+            bytes: job.files().map(|(_, file)| file.meta.bytes).sum(),
+        });
+        let is_move = job.is_move;
+        let promised = if is_move { Ok(None) } else { self.promise(&claimed).map(Some) };
+        let (promise, refused) = promised.map_or_else(|error| (None, Some(error)), |promise| (promise, None));
+        let mut host = Host::new(&self.hosts, true, keyspace.options.table_bytes).of_keyspace(keyspace);
+        host.hot = self.hosts.places.is_hot(&job.placed_inputs());
+        (host.is_debt, host.promise) = (job.is_debt, promise.map(Arc::new));
+        let job = JobUnderWay {
+            number: self.divider.new_number(),
+            claimed,
+            host: Arc::new(host),
+            levels: Vec::new(),
+            started,
+            has_spilled: false,
+            begun,
+        };
+        match refused {
+            Some(error) => self.end(job, Err(error)).map(|()| None),
+            None if is_move => {
+                let moved = self.move_tables(&job.claimed);
+                self.end(job, moved).map(|()| None)
+            }
+            None => self.submit(job),
+        }
     }
 
-    /// Returns true if a flush or compaction is pending or running. Takes the scheduling lock. Between the look at
-    /// running jobs and the look at possible ones, a job may claim its tables, and then there would seem to be neither.
-    fn has_flushes_or_compactions(&self) -> bool {
-        let _scheduling = lock(&self.scheduling);
-        let oldest = self.oldest_snapshot();
-        self.versions.keyspaces().iter().any(|keyspace| {
-            let view = keyspace.view.load();
-            let running = lock(&keyspace.running).clone();
-            !running.is_empty()
-                || !view.sealed.is_empty()
-                || Picker::new(&view.version, &keyspace.options, &running, oldest).pick().is_some()
-        })
+    /// Returns the physical space for what a job may write.
+    fn promise(&self, Claimed { keyspace, job, .. }: &Claimed) -> Result<Promise> {
+        let metas = || job.files().map(|(_, file)| &file.meta);
+        let at_most = metas().map(|meta| meta.bytes).sum::<u64>();
+        let left = at_most.saturating_sub(self.debts.tables.bytes_removed(keyspace, job));
+        let hidden = job.newer.as_ref().map_or(u64::MAX, |newer| newer.left_bytes);
+        let about = bytes_left(metas()).min(left).min(hidden);
+        Ok(self.memory.space.promise(about, at_most)?)
     }
 
-    /// Waits for a compaction of level 0 that is due because opening has made a table of what the log held. It waits at
-    /// most for one in each keyspace, and at most for [`LEVEL0_WAIT_MAX`]. To be called before closing.
-    ///
-    /// The store takes writes meanwhile. Once a memtable of them has been flushed, the wait ends. A store that flushes
-    /// is open for long enough to compact level 0 while it is open.
-    pub(crate) fn wait_for_level0(&self) {
-        let until = self.env.clock.now() + LEVEL0_WAIT_MAX;
+    fn move_tables(&self, claimed: &Claimed) -> Result<TaskStats> {
+        let Claimed { job, .. } = claimed;
+        let added = job.files().map(|(_, f)| Added { level: job.output_level, meta: f.meta.clone() }).collect();
+        claimed.install(added, DeadValues::default())?;
+        Ok(TaskStats::default())
+    }
+
+    /// Gives the tasks of a job to the compactor.
+    fn submit(&self, mut job: JobUnderWay) -> Result<Option<u64>> {
+        let tasks = self.divider.tasks_of(&job.claimed.keyspace, &job.claimed.job, job.host.target_bytes);
+        let Divided { levels, tasks, notes } = match tasks {
+            Ok(divided) => divided,
+            Err(error) => return self.settle(job, Err(error)).map(|()| None),
+        };
+        let priority = Priority::new(job.claimed.job.level() as u32, job.claimed.job.score);
+        let number = job.number;
+        assert!(!job.claimed.job.is_move, "a job that moves tables has no tasks");
+        assert!(!tasks.is_empty() && tasks.len() == levels.len(), "each task of a job has a level");
+        // The borders make more tasks than threads: where one is to work, they follow each other.
+        let is_alone = self.divider.tasks_abreast() == 1 || job.claimed.job.is_debt;
+        let abreast = if is_alone { 1 } else { tasks.len() };
+        let host = Arc::clone(&job.host) as Arc<dyn TaskHost>;
+        job.levels = levels;
+        self.tell_reads();
+        // First: another thread may land the job at once.
+        let before = lock(&self.under_way).insert(number, job);
+        assert!(before.is_none(), "a job is under way once");
+        self.compactor().submit(JobOrder { number, tasks, host, abreast, priority, notes });
+        self.compactor().turn();
+        Ok(Some(number))
+    }
+
+    /// Tells the units how long reads take, for their decisions, once a second.
+    fn tell_reads(&self) {
+        let message = self.memory.health.stats.read_tails.message(self.memory.env.clock.now());
+        message.into_iter().for_each(|message| self.compactor().note_reads(&message));
+    }
+
+    /// Moves the compactor on and lands a job that has finished; false if none has.
+    pub(crate) fn land_one(&self) -> Result<bool> {
+        self.tell_reads();
+        self.compactor().turn();
+        let Some(finished) = self.compactor().take_finished(None) else { return Ok(false) };
+        self.land(finished)?;
+        Ok(true)
+    }
+
+    /// Lands all jobs that have finished, for a thread that is not to fail: failures are noted.
+    pub(crate) fn land_all(&self) {
         loop {
-            let seen = self.memory.progress.generation();
-            let left = until.saturating_sub(self.env.clock.now());
-            let is_over = left.is_zero() || self.has_flushed_own.load(Ordering::Acquire);
-            if is_over || self.memory.writable().is_err() || self.trouble().is_some() || !self.owes_level0() {
-                return;
+            match self.land_one() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => self.memory.health.note_job_failure("compact", error),
             }
-            self.memory.work.notify();
-            self.memory.progress.wait(seen, Some(left.min(Duration::from_millis(100))));
         }
     }
 
-    /// Returns true if a keyspace to which opening has added a table of level 0 has enough of them that a compaction is
-    /// due. A compaction of level 0 must also be at work, or able to begin at once.
-    fn owes_level0(&self) -> bool {
-        let _scheduling = lock(&self.scheduling);
-        let oldest = self.oldest_snapshot();
-        let keyspaces = self.versions.keyspaces();
-        let jobs: usize = keyspaces.iter().map(|keyspace| lock(&keyspace.running).len()).sum();
-        keyspaces.iter().filter(|keyspace| keyspace.owes_level0.load(Ordering::Acquire)).any(|keyspace| {
-            let version = Arc::clone(&keyspace.view.load().version);
-            let is_paused = keyspace.compactions_paused.load(Ordering::Acquire) > 0;
-            if is_paused || version.levels[0].files.len() < keyspace.options.level0_tables {
-                return false;
+    /// Lands the jobs of a store that is closing: their hosts answer "cancelled" by now.
+    pub(crate) fn land_the_last(&self) {
+        loop {
+            let seen = self.memory.work.generation();
+            self.land_all();
+            if self.compactor().is_empty() {
+                break;
             }
-            let running = lock(&keyspace.running).clone();
-            let picker = Picker::new(&version, &keyspace.options, &running, oldest);
-            keyspace.level0_job_runs(&version) || (jobs < self.options.compaction_threads && picker.may_shrink_level0())
-        })
+            self.memory.work.wait(seen, Some(LOOK_AGAIN));
+        }
+        // None is left, unless the compactor has lost one.
+        let lost = std::mem::take(&mut *lock(&self.under_way));
+        drop(lost);
     }
 
-    /// Measures the debt and sets the writers' and the compactions' budgets accordingly.
-    pub(crate) fn update_debt(&self) {
-        let (mut debt, mut all_memory, mut sealed_memory) = (Debt::default(), 0, 0);
-        let fit = self.memory.memtables_that_fit();
-        for keyspace in self.versions.keyspaces() {
-            let view = keyspace.view.load();
-            let options = &keyspace.options;
-            let memory: u64 = view.slots().map(|slot| slot.bytes()).sum();
-            let tolerated = options.memtable_bytes as f64 * options.memtables_max.min(fit) as f64;
-            let picker = Picker::new(&view.version, options, &[], 0);
-            let tables = view.version.levels[0].files.len() as f64 / options.level0_tables_max as f64;
-            let pending = picker.pending_bytes() as f64 / PENDING_BYTES_TOLERATED;
-            debt.note_memory(memory, tolerated as u64);
-            all_memory += memory;
-            sealed_memory += memory - view.active.bytes().min(memory);
-            debt.tables = debt.tables.max(tables).max(pending);
+    fn land(&self, finished: FinishedJob) -> Result<()> {
+        let Some(job) = lock(&self.under_way).remove(&finished.job) else { return Ok(()) };
+        assert_eq!(job.number, finished.job, "a job lands as itself");
+        let outputs = finished.result.map_err(|error| match job.host.is_out_of_space() {
+            true => self.memory.space.shortage(0).into(),
+            false => task_error(error),
+        });
+        let installed = outputs.and_then(|outputs| install(&job, outputs));
+        self.settle(job, installed)
+    }
+
+    /// Ends a job, or submits it once more where a disk has refused.
+    fn settle(&self, mut job: JobUnderWay, result: Result<Merged>) -> Result<()> {
+        job.host.clean_up(result.as_ref().map(|merged| &merged.tables[..]).unwrap_or_default());
+        let error = match result {
+            Ok(merged) => {
+                note_vain(&job.claimed, &merged);
+                for (level, table) in merged.by_level() {
+                    self.hosts.tell_created(&job.claimed.keyspace, level, std::slice::from_ref(table));
+                }
+                return self.end(job, Ok(merged.stats));
+            }
+            Err(error) => error,
+        };
+        let again = if job.has_spilled { None } else { self.hosts.spill(&job.host, &error) };
+        match again {
+            Some(host) => {
+                (job.host, job.has_spilled) = (Arc::new(host), true);
+                self.submit(job).map(drop)
+            }
+            None => self.end(job, Err(error)),
         }
-        // Half of the limit is for sealed memtables (`total.rs`).
-        debt.note_memory(sealed_memory, self.memory.meter.bytes_max() / 2);
-        if let Some((area, log)) =
-            self.memory.log.as_ref().and_then(|log| Some((self.memory.log_area_bytes(log)?, log)))
-        {
-            debt.note_log(all_memory, log.held_bytes(), area);
-        } else if let Some(log) = &self.memory.log {
-            // Debts slow writers from half of the tolerated amount on, so twice the limit slows them from the limit on.
-            let limit = self.options.log_bytes_max.max(LOG_FILES_MIN * log.file_bytes_for(0));
-            debt.note_log(all_memory, log.held_bytes(), limit.saturating_mul(2));
+    }
+
+    /// Ends a job: gives its claims up, and counts and reports its outcome. Returns an error if no caller waits for the
+    /// job and the error is not the job's own.
+    fn end(&self, job: JobUnderWay, result: Result<TaskStats>) -> Result<()> {
+        assert!(!lock(&self.under_way).contains_key(&job.number), "a job that ends is not under way");
+        let JobUnderWay { claimed, mut begun, started, host, .. } = job;
+        // A failed store calls its merges off as a closing one does.
+        let result = result.map_err(|error| match error {
+            Error::Closed => self.memory.health.failure().unwrap_or(Error::Closed),
+            other => other,
+        });
+        let (keyspace, job) = (Arc::clone(&claimed.keyspace), Arc::clone(&claimed.job));
+        let may_rest = begun.outcome.is_none();
+        let postponed = match &result {
+            Err(error) if may_rest && is_of_the_job(error) => {
+                // First: a caller that sees the postponed job finds the damage noted, and the listener told.
+                self.memory.health.stats.counters.compactions_postponed.add(1);
+                self.memory.health.note_job_failure("compact", error.clone());
+                Some(claimed.postpone(error))
+            }
+            _ => {
+                drop(claimed);
+                None
+            }
+        };
+        if result.is_err() && job.is_debt {
+            self.debts.rest_from_debts();
         }
-        self.memory.note_room();
-        self.memory.stall.set_debt(&self.memory, self.pipeline.budget(), &debt);
-        self.pacer.set_debt(debt.tables);
-        self.throttle.set_debt(debt.tables.max(debt.memory - 0.5));
+        if result.is_ok() {
+            self.schedule.forget_postponed(&keyspace, &job);
+        }
+        let duration = self.memory.env.clock.now().saturating_sub(started);
+        // Others are noted as background jobs.
+        if let (Err(error), false) = (&result, may_rest) {
+            self.memory.versions.source.damaged.note(error);
+        }
+        let is_postponed = postponed.is_some();
+        postponed.into_iter().for_each(|event| self.memory.health.tell(|| event));
+        let ended = result.map(|stats| self.count(&keyspace, &job, &stats, duration));
+        // First: a caller that gets the outcome finds the replaced tables of the job released.
+        drop((job, host));
+        drop(begun.turn.take());
+        let answer = match begun.outcome.take() {
+            Some(outcome) => {
+                *lock(&outcome) = Some(ended);
+                Ok(())
+            }
+            None if is_postponed => Ok(()),
+            None => ended,
+        };
+        self.memory.progress.notify();
+        self.memory.work.notify();
+        answer
+    }
+
+    fn count(&self, keyspace: &KeyspaceCore, job: &Job, stats: &TaskStats, duration: Duration) {
+        let counters = &self.memory.health.stats.counters;
+        if job.is_move {
+            counters.trivial_moves.add(job.files().count() as u64);
+        } else {
+            counters.compactions.add(1);
+            counters.compaction_bytes_read.add(stats.bytes_read);
+            counters.compaction_bytes_written.add(stats.bytes_written);
+            counters.compaction_entries_dropped.add(stats.dropped());
+            self.memory.health.stats.compaction.record(duration);
+        }
+        if job.level() == 0 && job.output_level != 0 && !job.is_move {
+            let from_level0 = job.inputs[0].1.iter().map(|f| f.meta.bytes).sum();
+            self.memory.stall.drained(from_level0, duration);
+        }
+        self.memory.health.tell(|| StoreEvent::Compacted {
+            keyspace: keyspace.name.clone(),
+            from_level: job.level(),
+            to_level: job.output_level,
+            reason: job.reason.clone(),
+            bytes_read: stats.bytes_read,
+            bytes_written: stats.bytes_written,
+            duration,
+        });
     }
 }
 
-/// Returns the job's tables as runs, newest first.
-fn runs(job: &Job) -> Vec<Run> {
-    let input = |file: &Arc<TableFile>| TableInput {
-        table: Arc::clone(file) as Arc<dyn InputTable>,
-        volume: file.meta.volume,
-        number: file.meta.number,
-        span: file.meta.span.clone(),
-        bytes: file.meta.bytes,
-        bytes_in_range: file.meta.bytes,
-        entries: file.meta.entries,
-        range_deletions: file.meta.range_deletions,
-        largest_sequence: file.meta.largest_sequence,
-    };
-    let mut runs = Vec::new();
-    for (level, files) in &job.inputs {
-        match level {
-            0 => runs.extend(files.iter().map(|file| vec![input(file)])),
-            1..LEVELS => runs.push(files.iter().map(input).collect()),
-            _ => {}
-        }
-    }
-    runs
+/// Puts the outputs of a job in the place of its inputs.
+fn install(job: &JobUnderWay, outputs: Vec<TaskOutput>) -> Result<Merged> {
+    let mut merged = Merged::new(&job.levels, outputs);
+    let dead = std::mem::take(&mut merged.dead);
+    let added = merged.by_level().map(|(level, table)| Added { level, meta: describe(table) }).collect();
+    job.claimed.install(added, dead)?;
+    Ok(merged)
 }
 
-#[cfg(test)]
-mod tests;
+/// Marks tables whose rewrite dropped no entries, so that they are not rewritten for that again. Notes which newer
+/// tables a rewrite has taken into account.
+fn note_vain(claimed: &Claimed, merged: &Merged) {
+    let Claimed { keyspace, job, .. } = claimed;
+    if !job.is_debt || job.level() != job.output_level {
+        return;
+    }
+    let is_vain = job.newer.is_none() && merged.stats.dropped() == 0;
+    let seen_to = job.newer.as_ref().map_or(0, |newer| newer.seen_to());
+    let version = Arc::clone(&keyspace.view.load().version);
+    let is_output = |number| merged.tables.iter().any(|table| table.number == number);
+    let outputs = version.files().map(|(_, file)| file).filter(|file| is_output(file.meta.number));
+    for file in outputs {
+        file.drops_nothing.fetch_or(is_vain, Ordering::AcqRel);
+        file.seen_to.fetch_max(seen_to, Ordering::AcqRel);
+    }
+}

@@ -18,7 +18,7 @@
 //! * A sealed segment can be collected.
 //! * The last reader's release deletes the files. A failed deletion is retried.
 //!
-//! 1. The flusher collects all debts ([`Work::pay_debts`]). [`rules::due`] chooses the next payment.
+//! 1. The flusher collects all debts ([`DebtWatch::pay_debts`]). [`rules::due`] chooses the next payment.
 //! 2. The flusher seals memtables, ends segments, and shortens the log. A compaction thread picks compactions with
 //!    [`Picker::debt`]. They run one at a time, and at a bounded rate.
 //! 3. If nothing is due, the flusher sleeps until something may be. If nothing will become due without a write, the
@@ -39,42 +39,36 @@
 
 use crate::base::stats::DebtProperties;
 use crate::base::sync::lock;
-use crate::pipeline::seal::Level0;
+use crate::pipeline::Memory;
+use crate::pipeline::no_room::Level0;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::version::TableFile;
 use crate::versions::view::View;
-use crate::work::Work;
-use crate::work::compact::claimed;
-use crate::work::picker::{Dead, Job, Picker};
-use crate::work::task_host::task_error;
+use crate::work::pacer::IdleMark;
+use crate::work::schedule::{Claimed, Schedule};
 use crate::{Error, Result};
-use rules::{Debts, LogDebt, MemtableDebt, Payment, TableDebt};
-use situ_compaction::FrozenFilter;
-use situ_table::DeadBefore;
+use rules::{Debts, LogDebt, MemtableDebt, Payment};
 use situ_values::Phase;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use tables::TableDebts;
 
 pub(crate) mod rules;
+pub(crate) mod tables;
 
-/// Maximum write rate of compactions for debts while the store is idle, in bytes per second.
-pub(crate) const IDLE_BYTES_PER_S_MAX: u64 = 64 << 20;
 /// Time before a payment that failed or changed nothing is retried.
 const REST: Duration = Duration::from_secs(60);
-/// Age at which tables without lifetimes are rewritten, in seconds.
-const UNCOUNTED_S_MAX: u64 = 24 * 60 * 60;
-/// Stands for no sequence number.
-const NONE: u64 = u64::MAX;
 
-/// State that the store keeps between two checks of its debts.
+/// The debts of a store, and their payment.
 pub(crate) struct DebtWatch {
+    memory: Arc<Memory>,
+    log_bytes_max: u64,
+    pub(crate) tables: TableDebts,
+    idle: Arc<IdleMark>,
     state: Mutex<WatchState>,
-    /// The sequence number at which a compaction was found to be due. The store is idle while this is the newest one.
-    idle_at: AtomicU64,
 }
 
+/// State that the store keeps between two checks of its debts.
 #[derive(Default)]
 struct WatchState {
     /// The newest sequence number at the last check.
@@ -90,22 +84,27 @@ struct WatchState {
 }
 
 impl DebtWatch {
-    /// Creates the state of a store that was opened at `now`.
-    pub(crate) fn new(now: Duration, seen: u64) -> DebtWatch {
-        let state = WatchState { seen, since: now, ..WatchState::default() };
-        DebtWatch { state: Mutex::new(state), idle_at: AtomicU64::new(NONE) }
+    /// Creates the debts of a store that is being opened.
+    pub(crate) fn new(
+        memory: &Arc<Memory>,
+        schedule: &Arc<Schedule>,
+        idle: &Arc<IdleMark>,
+        log_bytes_max: u64,
+    ) -> Arc<DebtWatch> {
+        let (seen, since) = (memory.versions.snapshots.visible(), memory.env.clock.now());
+        let state = Mutex::new(WatchState { seen, since, ..WatchState::default() });
+        let tables = TableDebts::new(memory, schedule);
+        Arc::new(DebtWatch { memory: Arc::clone(memory), log_bytes_max, tables, idle: Arc::clone(idle), state })
     }
-}
 
-impl Work {
     /// Makes the payment that is due. Returns true if the flusher has more to do now.
-    pub(crate) fn pay_debts(self: &Arc<Self>) -> Result<bool> {
+    pub(crate) fn pay_debts(&self) -> Result<bool> {
         let debts = self.debts();
         let Some(payment) = rules::due(&debts) else {
             self.sleep_on_debts(&debts);
             return Ok(false);
         };
-        let now = self.env.clock.now();
+        let now = self.memory.env.clock.now();
         let paid = match &payment {
             Payment::Compact => {
                 self.ask_for_compaction(now);
@@ -113,23 +112,23 @@ impl Work {
             }
             Payment::SealForLog(ids) => {
                 // Memtables that cannot be sealed now wait for pending flushes.
-                lock(&self.debt_watch.state).next_look = Some(now + rules::LOOK_AGAIN);
+                lock(&self.state).next_look = Some(now + rules::LOOK_AGAIN);
                 return self.seal_for_log(ids);
             }
             Payment::Seal(ids) => {
-                let mut state = lock(&self.debt_watch.state);
+                let mut state = lock(&self.state);
                 state.sealed.extend(ids.iter().map(|id| (*id, now)));
                 drop(state);
-                self.memory.prepare_log_at_rest().and_then(|()| self.seal_keyspaces(ids, Level0::Heeded))
+                self.memory.log_files.prepare_at_rest().and_then(|()| self.seal_keyspaces(ids, Level0::Heeded))
             }
             Payment::EndSegments => {
-                self.versions.keyspaces().iter().for_each(|keyspace| keyspace.give_up_value_writers());
+                self.memory.versions.keyspaces().iter().for_each(|keyspace| keyspace.give_up_value_writers());
                 // The collector seals the segments, and it sleeps.
                 self.memory.work.notify();
                 self.rest_for(rules::LOOK_AGAIN);
                 return Ok(false);
             }
-            Payment::ShortenLog => self.trim_log().map(|()| true),
+            Payment::ShortenLog => self.memory.trim_log().map(|()| true),
         };
         match paid {
             // A payment without effect is not retried at once.
@@ -143,7 +142,7 @@ impl Work {
             Err(error) => {
                 // A compaction that is under way may have what there is.
                 let rest = if error.is_no_space() { rules::LOOK_AGAIN } else { REST };
-                self.health.note_job_failure("pay debts", error);
+                self.memory.health.note_job_failure("pay debts", error);
                 self.rest_for(rest);
                 Ok(false)
             }
@@ -153,8 +152,8 @@ impl Work {
     /// Asks a compaction thread to pick a job. It is woken once, and then picks further jobs by itself.
     fn ask_for_compaction(&self, now: Duration) {
         let is_new = {
-            let mut state = lock(&self.debt_watch.state);
-            self.debt_watch.idle_at.store(state.seen, Ordering::Release);
+            let mut state = lock(&self.state);
+            self.idle.set(state.seen);
             state.next_look = Some(now + rules::LOOK_AGAIN);
             let before = state.asked.filter(|asked| now < *asked + rules::LOOK_AGAIN);
             state.asked = before.or(Some(now));
@@ -171,8 +170,8 @@ impl Work {
     }
 
     fn rest_for(&self, rest: Duration) {
-        let until = self.env.clock.now() + rest;
-        let mut state = lock(&self.debt_watch.state);
+        let until = self.memory.env.clock.now() + rest;
+        let mut state = lock(&self.state);
         state.rests_until = until;
         state.next_look = Some(until);
     }
@@ -198,7 +197,7 @@ impl Work {
         if let [keyspace] = &keyspaces[..] {
             return Ok(self.memory.try_seal(keyspace, Level0::Ignored)?.is_none());
         }
-        if !self.memory.prepare_log(0)? {
+        if !self.memory.log_files.prepare(0)? {
             return Ok(false);
         }
         self.memory.seal_together(&keyspaces, Level0::Ignored).map(|sealed| sealed > 0)
@@ -209,24 +208,24 @@ impl Work {
     }
 
     fn keyspaces_of(&self, ids: &[u32]) -> Vec<Arc<KeyspaceCore>> {
-        let mut keyspaces = self.versions.keyspaces();
+        let mut keyspaces = self.memory.versions.keyspaces();
         keyspaces.retain(|keyspace| ids.contains(&keyspace.id));
         keyspaces
     }
 
     /// Returns the time until the next check of debts, if one is needed.
-    pub(crate) fn next_debt_look_in(&self) -> Option<Duration> {
-        let next = lock(&self.debt_watch.state).next_look?;
-        Some(next.saturating_sub(self.env.clock.now()))
+    pub(crate) fn next_look_in(&self) -> Option<Duration> {
+        let next = lock(&self.state).next_look?;
+        Some(next.saturating_sub(self.memory.env.clock.now()))
     }
 
     /// Schedules the next check when nothing is due, or arranges for the next write to wake the flusher.
     fn sleep_on_debts(&self, debts: &Debts) {
         let wait = rules::next_look_in(debts);
         let seen = {
-            let mut state = lock(&self.debt_watch.state);
+            let mut state = lock(&self.state);
             state.asked = None;
-            state.next_look = wait.map(|wait| self.env.clock.now() + wait);
+            state.next_look = wait.map(|wait| self.memory.env.clock.now() + wait);
             state.seen
         };
         if !debts.may_be_paid() {
@@ -240,22 +239,22 @@ impl Work {
             is_idle
         };
         if !is_watched {
-            lock(&self.debt_watch.state).next_look = Some(self.env.clock.now() + rules::IDLE_AFTER);
+            lock(&self.state).next_look = Some(self.memory.env.clock.now() + rules::IDLE_AFTER);
         }
     }
 
     /// Returns the debts for reports. It reads sums of levels. Only removable entries are counted by table, once a
     /// second. A table that was never open counts as having none.
-    pub(crate) fn debt_properties(&self) -> DebtProperties {
-        let log_held_bytes = self.memory.log.as_ref().map_or(0, |log| log.held_bytes());
+    pub(crate) fn properties(&self) -> DebtProperties {
+        let log_held_bytes = self.memory.log().map_or(0, |log| log.held_bytes());
         let mut debts = DebtProperties {
-            log_bytes_max: self.options.log_bytes_max,
+            log_bytes_max: self.log_bytes_max,
             log_held_bytes,
-            undeleted_files: self.versions.source.undeleted(),
+            undeleted_files: self.memory.versions.source.undeleted(),
             ..DebtProperties::default()
         };
-        let dead = self.dead_by_filters();
-        for keyspace in self.versions.keyspaces() {
+        let dead = self.tables.dead_by_filters();
+        for keyspace in self.memory.versions.keyspaces() {
             let view = keyspace.view.load_full();
             for slot in view.slots() {
                 debts.tombstones += slot.memtable.deletions() as u64;
@@ -275,18 +274,13 @@ impl Work {
 
     /// Returns the time since the last write.
     fn idle_for(&self) -> Duration {
-        let (now, visible) = (self.env.clock.now(), self.versions.snapshots.visible());
-        let mut state = lock(&self.debt_watch.state);
+        let (now, visible) = (self.memory.env.clock.now(), self.memory.versions.snapshots.visible());
+        let mut state = lock(&self.state);
         if state.seen != visible {
             (state.seen, state.since) = (visible, now);
-            self.debt_watch.idle_at.store(NONE, Ordering::Release);
+            self.idle.clear();
         }
         now.saturating_sub(state.since)
-    }
-
-    /// Returns true if nothing was written since a compaction was found to be due.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.debt_watch.idle_at.load(Ordering::Acquire) == self.versions.snapshots.visible()
     }
 
     /// Collects all debts of the store.
@@ -298,32 +292,28 @@ impl Work {
         }
         let mut debts = debts;
         // Entries that a memtable hides, or that a filter removes, count only once the memtable is a table.
-        let filtered = self.dead_by_filters();
+        let filtered = self.tables.dead_by_filters();
         let is_filtered = |memtable: &&mut MemtableDebt| filtered.contains_key(&memtable.keyspace);
         debts.memtables.iter_mut().filter(is_filtered).for_each(|memtable| memtable.frees_space = true);
-        let rests = lock(&self.debt_watch.state).rests_until > self.env.clock.now();
-        // Called without the scheduling lock, because tables may have to be opened.
-        self.with_filters(|keyspace, _| {
-            let version = Arc::clone(&keyspace.view.load().version);
-            version.files().for_each(|(_, file)| file.learn_lifetimes());
-        });
-        Debts { tables: self.debt_of_tables(), open_segments_are_dead: self.open_segments_are_dead(), rests, ..debts }
+        let rests = lock(&self.state).rests_until > self.memory.env.clock.now();
+        self.tables.learn_lifetimes();
+        Debts { tables: self.tables.debt(), open_segments_are_dead: self.open_segments_are_dead(), rests, ..debts }
     }
 
     /// Collects the debts of the log and of memtables.
     fn debts_of_memory(&self) -> Debts {
-        let Some(log) = &self.memory.log else { return Debts::default() };
+        let Some(log) = self.memory.log() else { return Debts::default() };
         let current = lock(&self.memory.commit).places.log_number;
         let (held_bytes, file_bytes) = (log.held_bytes(), log.metrics().file_bytes);
         // A log area on a disk also bounds the log, at three quarters. Flushes of busy memtables cannot free what an
         // idle one holds back.
-        let area = self.memory.log_area_bytes(log).filter(|area| held_bytes > area / 4 * 3);
-        let is_over = area.is_some() || file_bytes > self.options.log_bytes_max;
-        let limit = area.unwrap_or(u64::MAX).min(self.options.log_bytes_max);
+        let area = self.memory.log_files.area_bytes(log).filter(|area| held_bytes > area / 4 * 3);
+        let is_over = area.is_some() || file_bytes > self.log_bytes_max;
+        let limit = area.unwrap_or(u64::MAX).min(self.log_bytes_max);
         let oldest_kept = if is_over { log.oldest_within(limit / 2) } else { 0 };
         let log = LogDebt { is_over, oldest_kept, current, held_bytes, file_bytes };
-        let now = self.env.clock.now();
-        let sealed = lock(&self.debt_watch.state).sealed.clone();
+        let now = self.memory.env.clock.now();
+        let sealed = lock(&self.state).sealed.clone();
         let memtable = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();
             let sealed_ago = sealed.get(&keyspace.id).map(|at| now.saturating_sub(*at));
@@ -337,117 +327,27 @@ impl Work {
                 sealed_ago,
             }
         };
-        let memtables = self.versions.keyspaces().iter().map(memtable).collect();
-        let has_undeleted = self.versions.source.undeleted() > 0;
+        let memtables = self.memory.versions.keyspaces().iter().map(memtable).collect();
+        let has_undeleted = self.memory.versions.source.undeleted() > 0;
         let is_short = self.memory.space.is_short();
         Debts { log: Some(log), memtables, has_undeleted, is_short, ..Debts::default() }
     }
 
-    fn debt_of_tables(&self) -> TableDebt {
-        let dead = self.dead_by_filters();
-        let next_death = self.next_death(&dead);
-        let _scheduling = lock(&self.scheduling);
-        match self.debt_job(&dead, &self.versions.snapshots.sequences()) {
-            Some(_) => TableDebt::Due,
-            // The release of a snapshot wakes no thread.
-            None if self.debt_job(&dead, &[]).is_some() => TableDebt::DueIn(rules::LOOK_AGAIN),
-            None => next_death.map_or(TableDebt::None, |wait| TableDebt::DueIn(wait.max(rules::LOOK_AGAIN))),
-        }
-    }
-
-    /// Calls `each` with each keyspace whose filter reports dead entries.
-    fn with_filters(&self, mut each: impl FnMut(&Arc<KeyspaceCore>, DeadBefore)) {
-        for keyspace in self.versions.keyspaces() {
-            let Some(filter) = &keyspace.options.compaction_filter else { continue };
-            match FrozenFilter::dead_before(filter, self.env.clock.unix()) {
-                Ok(dead) => dead.into_iter().for_each(|dead| each(&keyspace, dead)),
-                Err(error) => self.health.note_job_failure("ask compaction filter", task_error(error)),
-            }
-        }
-    }
-
-    /// Returns the bounds below which filters remove entries now, by keyspace.
-    fn dead_by_filters(&self) -> BTreeMap<u32, DeadBefore> {
-        let mut dead = BTreeMap::new();
-        self.with_filters(|keyspace, before| dead.extend([(keyspace.id, before)]));
-        dead
-    }
-
-    /// Returns the time until filters can remove more entries, if nothing is written.
-    fn next_death(&self, dead: &BTreeMap<u32, DeadBefore>) -> Option<Duration> {
-        let next = |keyspace: Arc<KeyspaceCore>| {
-            let now = dead.get(&keyspace.id)?.unix_s;
-            let version = Arc::clone(&keyspace.view.load().version);
-            let next = version.files().filter_map(|(_, file)| file.lifetimes()?.next_death(now)).min()?;
-            Some(Duration::from_secs(next - now))
-        };
-        self.versions.keyspaces().into_iter().filter_map(next).min()
-    }
-
-    /// Picks the compaction that frees the most for each byte that it writes, if it is worth its cost and no other one
-    /// runs. The caller holds the scheduling lock.
-    fn debt_job(&self, dead: &BTreeMap<u32, DeadBefore>, snapshots: &[u64]) -> Option<(Arc<KeyspaceCore>, Job)> {
-        let oldest = snapshots.first().copied().unwrap_or_else(|| self.versions.snapshots.visible());
-        let keyspaces = self.versions.keyspaces();
-        let is_free = |keyspace: &Arc<KeyspaceCore>| {
-            lock(&keyspace.running).is_empty() && keyspace.compactions_paused.load(Ordering::Acquire) == 0
-        };
-        if !keyspaces.iter().all(is_free) {
-            return None;
-        }
-        let job = |keyspace: Arc<KeyspaceCore>| {
-            let version = Arc::clone(&keyspace.view.load().version);
-            let picker = Picker::new(&version, &keyspace.options, &[], oldest).room(self.memory.room_for_compactions());
-            let removed = |file: &TableFile| removed(dead.get(&keyspace.id), file, snapshots);
-            let dead = Dead { value_bytes: version.segments.mean_record_bytes(), removed: &removed };
-            let job = picker.debt(&dead)?;
-            Some((keyspace, job))
-        };
-        keyspaces.into_iter().filter_map(job).max_by(|(_, a), (_, b)| a.score.total_cmp(&b.score))
-    }
-
-    /// Estimates the bytes of a job's tables that its filter removes now.
-    pub(crate) fn bytes_removed(&self, keyspace: &KeyspaceCore, job: &Job) -> u64 {
-        let dead = self.dead_by_filters();
-        let snapshots = self.versions.snapshots.sequences();
-        let of_table = |(_, file): (usize, &Arc<TableFile>)| {
-            // The job opens it anyway.
-            dead.get(&keyspace.id).iter().for_each(|_| file.learn_lifetimes());
-            let share = removed(dead.get(&keyspace.id), file, &snapshots) / file.meta.entries.max(1) as f64;
-            (file.meta.bytes as f64 * share.min(1.0)) as u64
-        };
-        job.files().map(of_table).sum()
-    }
-
     /// Picks and claims a compaction for a store that is idle, or whose disk is full.
-    pub(crate) fn pick_debt(&self) -> Option<(Arc<KeyspaceCore>, Job)> {
-        let may_be_paid = self.is_idle() || self.memory.space.is_short();
-        if !may_be_paid || lock(&self.debt_watch.state).rests_until > self.env.clock.now() {
+    pub(crate) fn pick(&self) -> Option<Claimed> {
+        let may_be_paid = self.idle.is_idle() || self.memory.space.is_short();
+        if !may_be_paid || lock(&self.state).rests_until > self.memory.env.clock.now() {
             return None;
         }
-        let dead = self.dead_by_filters();
-        let _scheduling = lock(&self.scheduling);
-        let (keyspace, job) = self.debt_job(&dead, &self.versions.snapshots.sequences())?;
-        Some(claimed(keyspace, job))
+        self.tables.pick()
     }
 
     fn open_segments_are_dead(&self) -> bool {
-        let Some(log) = self.versions.source.values.log_if_open() else { return false };
+        let Some(log) = self.memory.versions.source.values.log_if_open() else { return false };
         let open = log.segments().into_iter().filter(|segment| segment.phase == Phase::Open);
         let (live, dead) = open.fold((0, 0), |(live, dead), s| (live + s.live_bytes(), dead + s.dead_bytes));
         dead > live
     }
-}
-
-/// Estimates the entries of a table that its filter removes now.
-fn removed(before: Option<&DeadBefore>, file: &TableFile, snapshots: &[u64]) -> f64 {
-    // A filter may not remove entries that a snapshot sees.
-    let is_seen = snapshots.last().is_some_and(|newest| *newest >= file.meta.smallest_sequence);
-    let before = before.filter(|_| !is_seen);
-    let Some((before, lifetimes)) = before.zip(file.lifetimes()) else { return 0.0 };
-    // Older programs have not counted lifetimes. The table is rewritten once, and has them then.
-    let is_old = before.unix_s > file.meta.created_unix_s.saturating_add(UNCOUNTED_S_MAX);
-    if lifetimes.is_empty() && is_old { file.meta.entries as f64 } else { lifetimes.dead(before) }
 }
 
 /// Returns true if the active memtable can free space elsewhere, once it has been flushed and compacted.

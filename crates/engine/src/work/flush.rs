@@ -1,6 +1,6 @@
 //! Flush: a sealed memtable becomes a table of level 0.
 //!
-//! 1. Wait until every write that was given the memtable is inside ([`Work::wait_visible`]).
+//! 1. Wait until every write that was given the memtable is inside (`Pipeline::wait_published`).
 //! 2. If there are several keyspaces, sync the log. A table on disk must not hold a write while an earlier one, of
 //!    another keyspace, could still be lost with the log's tail.
 //! 3. Write the table by the rules of compactions, so versions that no reader can see never reach the disk. Large
@@ -14,142 +14,137 @@
 //! are full.
 
 use crate::base::listener::StoreEvent;
-use crate::base::sync::lock;
-use crate::pipeline::log_area::Releasing;
-use crate::pipeline::seal::Level0;
-use crate::versions::edit::Edit;
+use crate::base::sync::{OnDrop, lock};
+use crate::pipeline::flush_queue::Releasing;
+use crate::pipeline::no_room::Level0;
+use crate::pipeline::{Memory, Pipeline};
+use crate::versions::editor::{Change, DeadValues};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::Added;
-use crate::versions::view::MemtableSlot;
-use crate::work::Work;
-use crate::work::task_host::{Host, describe, task_error};
+use crate::versions::view::{MemtableSlot, View};
+use crate::work::picker::spans_below;
+use crate::work::task_host::{Host, Hosts, describe, task_error};
 use crate::{Error, Result};
-use situ_compaction::{
-    DroppedValues, Encoder, KeyRange, MergeRules, Named, OutputRules, OutputTable, ValueLocation, merge_sources,
-};
-use situ_storage::FileName;
+use situ_compaction::{Encoder, KeyRange, MergeRules, Named, OutputRules, OutputTable, merge_sources};
 use situ_table::Cursor;
 use situ_table::range_del::RangeTombstone;
 use situ_values::Written;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The results of a memtable's flush.
-pub(crate) struct Flushed {
-    pub(crate) tables: Vec<OutputTable>,
+/// The durable contents of a memtable, in no version yet.
+struct WrittenTables {
+    tables: Vec<OutputTable>,
     /// Values in the value log.
-    pub(crate) written: Vec<Written>,
-    /// Values there that the memtable had handles for, and the tables do not.
-    pub(crate) dead: Vec<DroppedValues>,
-    /// Where these are.
-    pub(crate) dead_places: Vec<ValueLocation>,
+    values: Vec<Written>,
 }
 
-/// A flush that back-pressure reckons with.
-struct FlushUnderWay<'a>(&'a Work);
-
-impl<'a> FlushUnderWay<'a> {
-    fn begin(work: &'a Work, bytes: u64, volume: u32) -> FlushUnderWay<'a> {
-        work.memory.stall.flush_begins(&work.memory, bytes, volume);
-        FlushUnderWay(work)
+impl WrittenTables {
+    /// Returns the change that adds them. The memtable had handles for `dead`, and the tables have not.
+    fn change(&self, dead: DeadValues) -> Change {
+        let added = self.tables.iter().map(|table| Added { level: 0, meta: describe(table) }).collect();
+        Change { added, written: self.values.clone(), dead, ..Change::default() }
     }
 }
 
-impl Drop for FlushUnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.memory.stall.flush_ends();
-    }
+/// The flushes of a store.
+pub(crate) struct Flushes {
+    hosts: Arc<Hosts>,
+    memory: Arc<Memory>,
+    pipeline: Arc<Pipeline>,
+    /// Something that was written since the store was opened has become a table.
+    has_flushed_own: AtomicBool,
 }
 
-impl Work {
+impl Flushes {
+    pub(crate) fn new(hosts: &Arc<Hosts>, memory: &Arc<Memory>, pipeline: &Arc<Pipeline>) -> Flushes {
+        let (hosts, memory, pipeline) = (Arc::clone(hosts), Arc::clone(memory), Arc::clone(pipeline));
+        Flushes { hosts, memory, pipeline, has_flushed_own: AtomicBool::new(false) }
+    }
+
+    /// Returns true if something that was written since the store was opened has become a table.
+    pub(crate) fn has_flushed_own(&self) -> bool {
+        self.has_flushed_own.load(Ordering::Acquire)
+    }
+
     /// Flushes the oldest sealed memtable of some keyspace; false if there is none.
-    pub(crate) fn flush_one(self: &Arc<Self>) -> Result<bool> {
-        let oldest = |k: &Arc<KeyspaceCore>| {
-            let slot = k.view.load().sealed.last().cloned()?;
-            Some((slot.first_log().unwrap_or(0), Arc::clone(k), slot))
-        };
-        let Some((_, keyspace, slot)) =
-            self.versions.keyspaces().iter().filter_map(oldest).min_by_key(|(log, ..)| *log)
-        else {
-            return Ok(false);
-        };
+    pub(crate) fn flush_one(&self) -> Result<bool> {
+        let Some((keyspace, slot)) = self.memory.queue.oldest() else { return Ok(false) };
         self.flush_slot(&keyspace, &slot)?;
         Ok(true)
     }
 
-    fn flush_slot(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
-        let volume = self.places.next_flush_goes_to(slot.bytes());
-        let _under_way = FlushUnderWay::begin(self, slot.bytes(), volume);
-        let started = self.env.clock.now();
-        self.health.tell(|| StoreEvent::FlushBegun {
+    fn flush_slot(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
+        let Memory { env, health, versions, stall, .. } = &*self.memory;
+        let volume = self.hosts.places.next_flush_goes_to(slot.bytes());
+        let started = env.clock.now();
+        stall.flush_begins(started, slot.bytes(), volume);
+        let _ended = OnDrop(|| stall.flush_ends());
+        health.tell(|| StoreEvent::FlushBegun {
             keyspace: keyspace.name.clone(),
             entries: slot.memtable.entries() as u64,
             bytes: slot.bytes(),
         });
-        self.pipeline.wait_published(|| self.versions.snapshots.visible() >= slot.last_sequence())?;
-        if self.versions.keyspaces().len() > 1
-            && let Some(log) = &self.memory.log
+        let last = slot.last_sequence();
+        assert!(last < u64::MAX, "a memtable is sealed before it is flushed");
+        self.pipeline.wait_published(|| versions.snapshots.visible() >= last)?;
+        assert!(versions.snapshots.visible() >= last, "a memtable is flushed before it is complete");
+        if versions.keyspaces().len() > 1
+            && let Some(log) = self.memory.log()
             && let Err(error) = log.sync()
         {
-            self.health.fail(error.clone());
+            health.fail(error.clone());
             return Err(error.into());
         }
         let write = |host: &Arc<Host>| {
-            let flushed = self.write_slot(keyspace, slot, host)?;
-            let releasing = Releasing::begin(&self.memory);
-            self.install_flush(keyspace, slot, &flushed)?;
-            host.separator().iter().for_each(|separator| separator.keep());
-            Ok((flushed, releasing))
+            let (written, dead) = self.write_tables(keyspace, slot, host)?;
+            let releasing = self.memory.queue.begin_release();
+            self.install(keyspace, slot, written.change(dead))?;
+            host.separator.iter().for_each(|separator| separator.keep());
+            Ok((written, releasing))
         };
-        let host = Host::new(self, false, slot.bytes()).separating(keyspace);
-        let (Flushed { tables, written, .. }, releasing) =
-            self.with_spill(host, write, |(flushed, _): &(Flushed, Releasing<'_>)| &flushed.tables[..])?;
-        let duration = self.env.clock.now().saturating_sub(started);
-        let values_bytes = written.iter().map(|values| values.record_bytes).sum::<u64>();
+        let host = Host::new(&self.hosts, false, slot.bytes()).separating(keyspace);
+        let (written, releasing) =
+            self.hosts.with_spill(host, write, |(written, _): &(WrittenTables, Releasing<'_>)| &written.tables[..])?;
+        let WrittenTables { tables, values } = written;
+        let duration = env.clock.now().saturating_sub(started);
+        let values_bytes = values.iter().map(|values| values.record_bytes).sum::<u64>();
         let bytes = tables.iter().map(|t| t.summary.bytes).sum::<u64>() + values_bytes;
-        let volumes = &self.versions.source.volumes;
-        let went_to = |table: &OutputTable| volumes.volume_of(FileName::Table(table.number));
-        self.memory.stall.flushed(slot.bytes(), duration, tables.first().map_or(volume, went_to));
-        self.health.stats.counters.flushes.add(1);
-        self.health.stats.counters.flush_bytes_written.add(bytes);
-        self.health.stats.flush.record(duration);
-        self.tell_created(keyspace, 0, &tables);
-        self.health.tell(|| StoreEvent::Flushed {
+        let went_to = |table: &OutputTable| versions.source.volume_of(table.number);
+        stall.flushed(slot.bytes(), duration, tables.first().map_or(volume, went_to));
+        health.stats.counters.flushes.add(1);
+        health.stats.counters.flush_bytes_written.add(bytes);
+        health.stats.flush.record(duration);
+        self.hosts.tell_created(keyspace, 0, &tables);
+        health.tell(|| StoreEvent::Flushed {
             keyspace: keyspace.name.clone(),
             table: tables.first().map(|t| t.number),
             bytes,
             duration,
         });
-        self.memory.release_logs();
+        self.memory.log_files.release();
         drop(releasing);
         self.memory.work.notify();
         Ok(())
     }
 
-    pub(crate) fn tell_created(&self, keyspace: &KeyspaceCore, level: usize, tables: &[OutputTable]) {
-        for table in tables {
-            self.health.tell(|| StoreEvent::TableCreated {
-                keyspace: keyspace.name.clone(),
-                table: table.number,
-                level,
-                bytes: table.summary.bytes,
-                entries: table.summary.properties.entries,
-            });
-        }
-    }
-
-    /// Writes the memtable's contents as at most one table. Also used at recovery.
-    pub(crate) fn write_slot(&self, keyspace: &KeyspaceCore, slot: &MemtableSlot, host: &Host) -> Result<Flushed> {
+    /// Writes the memtable's contents as at most one table.
+    fn write_tables(
+        &self,
+        keyspace: &KeyspaceCore,
+        slot: &MemtableSlot,
+        host: &Host,
+    ) -> Result<(WrittenTables, DeadValues)> {
         let mut cursor = slot.memtable.cursor();
         cursor.first()?;
         let tombstones: Vec<Arc<RangeTombstone>> = slot.memtable.range_tombstones().iter().cloned().collect();
         let version = Arc::clone(&keyspace.view.load().version);
-        let unix = self.env.clock.unix();
+        let unix = self.memory.env.clock.unix();
         let rules = MergeRules {
             range: KeyRange::all(),
-            snapshots: self.versions.snapshots.sequences(),
-            below: crate::work::compact::spans_below(&version, None),
+            snapshots: self.memory.versions.snapshots.sequences(),
+            below: spans_below(&version, None),
             grandparents: Vec::new(),
             output_level: 0,
             output: OutputRules {
@@ -164,59 +159,48 @@ impl Work {
         };
         let source = Named { cursor, name: format!("a memtable of keyspace {:?}", keyspace.name) };
         let output = merge_sources(vec![source], &tombstones, 0, &rules, host).map_err(task_error)?;
-        let written = host.separator().map_or(Ok(Vec::new()), |separator| separator.sync())?;
-        let (dead, dead_places) = (output.dropped_values, output.dropped_places);
-        Ok(Flushed { tables: output.tables, written, dead, dead_places })
+        assert!(output.tables.len() <= 1, "a memtable becomes one table: {:?}", output.tables);
+        let entries = output.tables.iter().map(|table| table.summary.properties.entries).sum::<u64>();
+        assert!(entries <= slot.memtable.entries() as u64, "a flush makes {entries} entries of fewer");
+        let values = host.separator.as_ref().map_or(Ok(Vec::new()), |separator| separator.sync())?;
+        let dead = DeadValues { sums: output.dropped_values, places: output.dropped_places };
+        Ok((WrittenTables { tables: output.tables, values }, dead))
     }
 
-    fn install_flush(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>, flushed: &Flushed) -> Result<()> {
-        let Flushed { tables, written, dead, dead_places } = flushed;
-        let mut editor = self.versions.edit()?;
-        if keyspace.dropped.load(Ordering::Acquire) {
-            return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
-        }
-        let added: Vec<Added> = tables.iter().map(|table| Added { level: 0, meta: describe(table) }).collect();
-        let source = &self.versions.source;
-        let version = keyspace.view.load().version.apply(&[], &added, source);
-        let version = version.and_then(|version| version.with_segments(written, &[], source));
-        let version = version.map_err(|text| self.broken_version(keyspace, text))?;
-        // A reader of the memtable has a view with a version of this era, or of one before.
-        let version = Arc::new(if dead_places.is_empty() { version } else { version.in_next_era() });
-        let dead = version.segments.counted(dead);
+    fn install(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>, change: Change) -> Result<()> {
+        let mut editor = self.memory.versions.edit()?;
         let log_numbers = {
             let commit = lock(&self.memory.commit);
             editor.log_numbers_without(commit.places.log_number, keyspace, slot)
         };
-        let added = added.into_iter().map(|a| (keyspace.id, a)).collect();
-        let values_written = written.iter().map(|written| (keyspace.id, *written)).collect();
-        let values_dead = dead.iter().map(|dead| (keyspace.id, *dead)).collect();
-        editor.apply(Edit { added, log_numbers, values_written, values_dead, ..Edit::default() }, || {
-            version.segments.note(written, &dead);
-            if !dead_places.is_empty() {
-                let before = &keyspace.view.load().version.segments;
-                before.end_era(&version.segments, dead_places.clone(), &source.values);
-            }
-            keyspace.view.rcu(|view| {
-                let mut view = (**view).clone();
-                view.sealed.retain(|other| !Arc::ptr_eq(other, slot));
-                view.version = Arc::clone(&version);
-                view
-            });
-            slot.memtable.let_go();
-        })?;
-        if !self.memory.is_replayed(slot) {
+        let log = self.memory.log().map(|log| log.file());
+        assert!(
+            log_numbers.iter().all(|(_, number)| Some(*number) <= log),
+            "log files ahead of {log:?}: {log_numbers:?}"
+        );
+        editor.change(keyspace, Change { flushed: Some(Arc::clone(slot)), log_numbers, ..change })?;
+        if !self.memory.log_files.is_replayed(slot) {
             self.has_flushed_own.store(true, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Returns the error of an edit that would break a version. Such an edit must not be written: the store's memory is
-    /// no longer to be trusted.
-    pub(crate) fn broken_version(&self, keyspace: &KeyspaceCore, text: String) -> Error {
-        let what = format!("version of keyspace {:?}", keyspace.name);
-        let error = situ_storage::Error::corruption("the version in memory", 0, what, "an edit that fits", text);
-        self.health.fail(error.clone());
-        error.into()
+    /// Writes a replayed memtable as a table of level 0 that is in the keyspace's version, and in no manifest yet.
+    pub(crate) fn write_replayed(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
+        let write = |host: &Arc<Host>| {
+            let written = self.write_tables(keyspace, slot, host)?;
+            host.separator.iter().for_each(|separator| separator.keep());
+            Ok(written)
+        };
+        let host = Host::new(&self.hosts, false, slot.bytes()).separating(keyspace);
+        let (written, dead) = self.hosts.with_spill(host, write, |(written, _)| &written.tables[..])?;
+        // No reader has a view of an earlier era.
+        let change = written.change(DeadValues { places: Vec::new(), ..dead });
+        let version = Arc::new(self.memory.versions.changed(keyspace, &change)?);
+        version.segments.note(&change.written, &version.segments.counted(&change.dead.sums));
+        keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
+        slot.memtable.let_go();
+        Ok(())
     }
 
     /// Makes a blocking flush of one keyspace.
@@ -232,7 +216,7 @@ impl Work {
             if !keyspace.view.load().sealed.iter().any(|slot| Arc::ptr_eq(slot, &newest)) {
                 return Ok(());
             }
-            self.memory.check_flushes()?;
+            self.memory.queue.check()?;
             self.memory.work.notify();
             self.memory.progress.wait(seen, None);
         }

@@ -63,7 +63,7 @@ impl Span {
         Some(Span { level, keys })
     }
 
-    fn meets(&self, other: &Span) -> bool {
+    pub(crate) fn meets(&self, other: &Span) -> bool {
         self.level == other.level && self.keys.overlaps(&other.keys.begin, &other.keys.end)
     }
 }
@@ -91,6 +91,12 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// Returns a job of these tables, whose outputs take the place of `span`.
+    pub(crate) fn of(inputs: Vec<(usize, Vec<Arc<TableFile>>)>, span: Span, reason: String) -> Job {
+        let (output_level, through, newer) = (span.level, None, None);
+        Job { output_level, inputs, through, score: 0.0, reason, is_move: false, is_debt: false, newer, span }
+    }
+
     /// Returns the spans that it writes.
     pub(crate) fn spans(&self) -> impl Iterator<Item = &Span> {
         std::iter::once(&self.span).chain(self.through.as_ref().map(|through| &through.span))
@@ -114,6 +120,11 @@ impl Job {
             bytes_elsewhere: elsewhere.map(|file| file.meta.bytes).sum(),
             reads_per_s: files().map(|file| file.heat.per_s()).sum(),
         }
+    }
+
+    /// Returns true if its tables are claimed, by this job or by another.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.files().all(|(_, file)| file.busy.load(Ordering::Acquire))
     }
 
     pub(crate) fn claim(&self, busy: bool) {
@@ -155,6 +166,26 @@ impl fmt::Display for Job {
         }
         write!(f, ": {}", self.reason)
     }
+}
+
+/// Returns the spans where data older than a merge's inputs may lie. They are everything outside the job in the levels
+/// that `job` does not reach above, if its output goes to the adjacent level. Without a job (a flush): in all levels.
+pub(crate) fn spans_below(version: &Version, job: Option<(&Job, usize)>) -> Vec<Vec<KeySpan>> {
+    let mut below = Vec::new();
+    let is_input = |number| job.is_some_and(|(job, _)| job.files().any(|(_, f)| f.meta.number == number));
+    let lists_level0 = job.is_none_or(|(_, output_level)| output_level == 0);
+    if lists_level0 {
+        // Tables of level 0 overlap: each is a list of its own. Newer ones among them cost nothing but precision.
+        let others = version.levels[0].files.iter().filter(|f| !is_input(f.meta.number));
+        below.extend(others.map(|f| vec![f.meta.span.clone()]));
+    }
+    let first = job.map_or(1, |(_, output_level)| output_level + 1);
+    for level in &version.levels[first..] {
+        if !level.files.is_empty() {
+            below.push(level.files.iter().map(|f| f.meta.span.clone()).collect());
+        }
+    }
+    below
 }
 
 /// The target size of each level, and the level that level 0 is compacted into.
@@ -312,17 +343,7 @@ impl<'a> Picker<'a> {
         if !lower.is_empty() {
             inputs.push((output_level, lower));
         }
-        Some(Job {
-            output_level,
-            inputs,
-            through: None,
-            score: 0.0,
-            reason,
-            is_move,
-            is_debt: false,
-            newer: None,
-            span,
-        })
+        Some(Job { is_move, ..Job::of(inputs, span, reason) })
     }
 
     fn may_move(&self, level: usize, output_level: usize, upper: &[Arc<TableFile>]) -> bool {
@@ -399,18 +420,7 @@ impl<'a> Picker<'a> {
         }
         let span = Span::of(0, upper.iter())?;
         let reason = format!("level 0 has {} tables and its way down is busy", files.len());
-        let inputs = vec![(0, upper)];
-        Some(Job {
-            output_level: 0,
-            inputs,
-            through: None,
-            score: 0.0,
-            reason,
-            is_move: false,
-            is_debt: false,
-            newer: None,
-            span,
-        })
+        Some(Job::of(vec![(0, upper)], span, reason))
     }
 
     fn deeper(&self, level: usize, score: f64, fits: &dyn Fn(&Job) -> bool) -> Option<Job> {
@@ -509,10 +519,7 @@ impl<'a> Picker<'a> {
     fn in_place(&self, level: usize, file: &Arc<TableFile>, reason: String) -> Option<Job> {
         let upper = vec![Arc::clone(file)];
         let span = Span::of(level, upper.iter())?;
-        let inputs = vec![(level, upper)];
-        let (is_move, is_debt, newer) = (false, false, None);
-        let job = Job { output_level: level, inputs, through: None, score: 0.0, reason, is_move, is_debt, newer, span };
-        self.free(&job.span).then_some(job)
+        self.free(&span).then(|| Job::of(vec![(level, upper)], span, reason))
     }
 
     /// Returns one job to the deepest level for everything that overlaps `keys`; `None` if nothing would change, or if
@@ -546,18 +553,7 @@ impl<'a> Picker<'a> {
         }
         let span = Span { level: output_level, keys };
         let free = inputs.iter().flat_map(|(_, files)| files).all(idle) && self.free(&span);
-        let reason = "asked for".to_owned();
-        free.then(|| Job {
-            output_level,
-            inputs,
-            through: None,
-            score: 1.0,
-            reason,
-            is_move: false,
-            is_debt: false,
-            newer: None,
-            span,
-        })
+        free.then(|| Job { score: 1.0, ..Job::of(inputs, span, "asked for".to_owned()) })
     }
 
     /// Returns the bytes that levels hold above their targets.

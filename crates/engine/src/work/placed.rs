@@ -3,25 +3,22 @@
 //! The places belong to [`Work`], and ask back through a weak handle. While the store is being put together there is no
 //! work yet, and a question about it is answered as by a store that closes.
 
-use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::places::{HOME, NotMoved, PlacedKeyspace, PlacedStore, PlacedTable};
 use crate::base::sync::lock;
-use crate::pipeline::seal::Level0;
+use crate::pipeline::no_room::Level0;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::{Versions, log_file_bytes};
 use crate::work::Work;
 use crate::{Error, Result};
 use situ_base::{Env, Event};
-use situ_log::Log;
-use situ_storage::{Error as StorageError, FileName};
+use situ_storage::Error as StorageError;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 /// See the module's documentation.
 pub(crate) struct Placed {
     env: Env,
-    health: Arc<Health>,
     versions: Arc<Versions>,
     bell: Arc<dyn Event>,
     progress: Arc<dyn Event>,
@@ -37,7 +34,6 @@ impl Placed {
     ) -> Arc<Placed> {
         Arc::new(Placed {
             env: env.clone(),
-            health: Arc::clone(&versions.health),
             versions: Arc::clone(versions),
             bell: Arc::clone(bell),
             progress: Arc::clone(progress),
@@ -66,23 +62,23 @@ impl PlacedStore for Placed {
     }
 
     fn tell(&self, event: StoreEvent) {
-        self.health.tell(|| event);
+        self.versions.health.tell(|| event);
     }
 
     fn note_job_failure(&self, job: &str, error: Error) {
-        self.health.note_job_failure(job, error);
+        self.versions.health.note_job_failure(job, error);
     }
 
     fn fail(&self, cause: StorageError) {
-        self.health.fail(cause);
+        self.versions.health.fail(cause);
     }
 
     fn check_open(&self) -> Result<()> {
-        self.health.check_open()
+        self.versions.health.check_open()
     }
 
     fn check_sound(&self) -> Result<()> {
-        self.health.check_sound()
+        self.versions.health.check_sound()
     }
 
     fn keyspaces(&self) -> Vec<PlacedKeyspace> {
@@ -143,12 +139,12 @@ impl PlacedStore for Placed {
         let version = Arc::clone(&keyspace.view.load().version);
         let mut files = version.levels[table.level].files.iter();
         let Some(file) = files.find(|file| file.meta.number == table.number) else { return Ok(false) };
-        self.work()?.relocate(&keyspace, table.level, file, to, reason)
+        self.work()?.relocations.relocate(&keyspace, table.level, file, to, reason)
     }
 
     fn as_guest(&self, job: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         self.work()?.memory.writable()?;
-        let _guest = self.health.enter()?;
+        let _guest = self.versions.health.enter()?;
         job()
     }
 
@@ -166,19 +162,19 @@ impl PlacedStore for Placed {
 
     fn pace(&self, bytes: u64) {
         if let Ok(work) = self.work() {
-            work.pacer.pace(&work, bytes);
+            work.budgets.pacer.pace(bytes);
         }
     }
 
     fn move_log(&self, from: u32) -> Result<()> {
-        self.work()?.move_log(from)
+        move_log(&*self.work()?, from)
     }
 
     fn vacate(&self, from: u32, reason: &str) -> Result<bool> {
         let work = self.work()?;
         let log = work.memory.writable()?;
-        if work.log_lies_on(log, from) {
-            work.move_log(from)?;
+        if work.memory.log_files.lies_on(log, from) {
+            move_log(&work, from)?;
         }
         let mut moved = false;
         for table in self.tables().iter().filter(|table| table.volume == from) {
@@ -186,8 +182,7 @@ impl PlacedStore for Placed {
             // A table that rests after a failed compaction would be waited for as long as that goes on failing. If it
             // cannot be copied either, the caller hears why.
             if let Some(keyspace) = self.keyspace(table.keyspace) {
-                let _scheduling = lock(&work.scheduling);
-                work.end_rests(&keyspace, true);
+                work.schedule.end_rests(&work.schedule.lock(), &keyspace, true);
             }
             moved |= self.move_table(table, HOME, reason).map_err(|not| not.error)?;
         }
@@ -196,7 +191,7 @@ impl PlacedStore for Placed {
 
     fn release_files(&self) -> Result<()> {
         self.versions.try_delete_obsolete()?;
-        self.work()?.memory.try_release_logs()
+        self.work()?.memory.log_files.try_release()
     }
 
     fn drop_log_spares(&self) -> Result<()> {
@@ -204,44 +199,18 @@ impl PlacedStore for Placed {
     }
 }
 
-impl Work {
-    /// Returns true if records go to this volume, or will with the next file. The one that is ready is kept for as long
-    /// as no other could be made.
-    fn log_lies_on(&self, log: &Log, volume: u32) -> bool {
-        let numbers = [Some(log.file()), Some(self.memory.prepared_log()), log.next_file()];
-        numbers.into_iter().flatten().any(|number| self.log_file_lies_on(number, volume))
-    }
-
-    fn log_file_lies_on(&self, number: u64, volume: u32) -> bool {
-        self.versions.source.volumes.volume_of(FileName::Log(number)) == volume
-    }
-
-    /// See [`PlacedStore::move_log`].
-    fn move_log(&self, from: u32) -> Result<()> {
-        let log = self.memory.writable()?;
-        while self.log_lies_on(log, from) {
-            // A file that was made ready may be on the volume: another number takes its place.
-            let ready = self.memory.prepared_log();
-            if self.log_file_lies_on(ready, from) {
-                self.memory.log_rotated(ready);
-            }
-            self.memory.prepare_log(0)?;
-            let mut commit = lock(&self.memory.commit);
-            let is_elsewhere = !self.log_file_lies_on(log.file(), from);
-            // Another thread may have gone on to the file meanwhile; then it is tried again.
-            let _ = if is_elsewhere { Ok(()) } else { self.memory.rotate_locked(&mut commit) };
-            drop(commit);
-            self.memory.writable()?;
+/// See [`PlacedStore::move_log`].
+fn move_log(work: &Work, from: u32) -> Result<()> {
+    let memory = &work.memory;
+    memory.move_log(from)?;
+    for keyspace in memory.versions.keyspaces() {
+        match work.flushes.flush(&keyspace, Level0::Ignored) {
+            Err(Error::KeyspaceDropped { .. }) => {}
+            flushed => flushed?,
         }
-        for keyspace in self.versions.keyspaces() {
-            match self.flush(&keyspace, Level0::Ignored) {
-                Err(Error::KeyspaceDropped { .. }) => {}
-                flushed => flushed?,
-            }
-        }
-        self.memory.note_log_numbers()?;
-        // The last page of a file before would be written with the next records, and must be before it can go.
-        log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
-        Ok(())
     }
+    memory.note_log_numbers()?;
+    // The last page of a file before would be written with the next records, and must be before it can go.
+    memory.writable()?.write_out().inspect_err(|error| memory.health.fail(error.clone()))?;
+    Ok(())
 }

@@ -56,6 +56,11 @@ pub(crate) fn bounds(options: &KeyspaceOptions) -> Option<(usize, usize)> {
     Some((min_bytes.max(prefix_bytes), prefix_bytes))
 }
 
+/// Returns true if a keyspace has values in the value log, or may get some.
+pub(crate) fn may_have_values(keyspace: &KeyspaceCore) -> bool {
+    bounds(&keyspace.options).is_some() || !keyspace.view.load().version.segments.is_empty()
+}
+
 impl Separator {
     /// Returns the separator of a keyspace; `None` if the keyspace keeps all values in tables.
     pub(crate) fn of(keyspace: &Arc<KeyspaceCore>, source: &Arc<ValueSource>) -> Option<Separator> {
@@ -109,7 +114,8 @@ impl Separator {
 
     /// Notes that the edit that names the values is true.
     pub(crate) fn keep(&self) {
-        let State { writer, segments, .. } = std::mem::take(&mut *lock(&self.state));
+        let State { writer, segments, is_synced, .. } = std::mem::take(&mut *lock(&self.state));
+        assert!(segments.is_empty() || is_synced, "an edit names values that may be lost: {segments:?}");
         *lock(&self.keyspace.flushed_values) = writer;
         self.source.end_writing(&segments);
     }

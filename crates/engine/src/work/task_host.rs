@@ -9,17 +9,18 @@
 //! **Failure.** The files of a merge that was given up are removed.
 
 use crate::base::listener::StoreEvent;
-use crate::base::places::{Choice, HOME, NewTable, Reserved};
+use crate::base::places::{Choice, HOME, NewTable, Places, Reserved};
 use crate::base::sync::lock;
-use crate::pipeline::space::Promise;
+use crate::pipeline::space::{Promise, SpaceWatch};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::Pointers;
+use crate::versions::store::Versions;
 use crate::versions::version::TableMeta;
-use crate::work::Work;
-use crate::work::background::may_have_values;
-use crate::work::separate::Separator;
+use crate::work::pacer::Pacer;
+use crate::work::separate::{Separator, may_have_values};
 use crate::{Error, Result};
 use situ_compaction::{CompactionFilter, OutputTable, TablePlace, TaskError, TaskHost, ValueHandles};
+use situ_log::Log;
 use situ_storage::{Error as StorageError, FileName, Reader, Result as StorageResult, Writer};
 use situ_table::Warming;
 use std::collections::{BTreeMap, HashSet};
@@ -30,37 +31,50 @@ const SHORT_TABLE_BYTES: u64 = 1 << 20;
 /// The tables of a compaction that are merged while the volume still writes earlier ones.
 const TABLES_AHEAD: u64 = 2;
 
+/// The parts of a store that serve running merges.
+pub(crate) struct Hosts {
+    pub(crate) versions: Arc<Versions>,
+    /// None if the store is open read-only.
+    pub(crate) log: Option<Arc<Log>>,
+    /// Decides where new tables go.
+    pub(crate) places: Arc<dyn Places>,
+    /// Knows what flushes and compactions may still write.
+    pub(crate) space: Arc<SpaceWatch>,
+    pub(crate) pacer: Arc<Pacer>,
+}
+
 /// The store's services for a running merge, and the files that the merge has begun.
 pub(crate) struct Host {
-    work: Arc<Work>,
+    of: Arc<Hosts>,
     begun: Mutex<Vec<u64>>,
     /// Reserved places in which this process has not begun a file: a unit elsewhere may.
     reserved: Mutex<BTreeMap<u64, Reserved>>,
     paced: bool,
     /// True if the work runs only while the store is idle.
-    is_debt: bool,
-    target_bytes: u64,
+    pub(crate) is_debt: bool,
+    /// The maximum bytes of a table.
+    pub(crate) target_bytes: u64,
     /// The output goes by the heat of the inputs, and not by level alone.
-    hot: bool,
+    pub(crate) hot: bool,
     choice: Choice,
     /// The error with which a volume other than the home refused a write.
     refusal: Arc<Mutex<Option<StorageError>>>,
     /// A flush has nothing that was in the cache.
     warming: Option<Arc<Warming>>,
     /// The destination of a flush's large values.
-    separator: Option<Separator>,
+    pub(crate) separator: Option<Separator>,
     /// The keyspace has values in the value log, or may get some.
     has_handles: bool,
     /// The filter of the keyspace, for a flush.
     lifetimes_by: Option<Arc<dyn CompactionFilter>>,
     /// The physical space that a compaction may still take.
-    promise: Option<Arc<Promise>>,
+    pub(crate) promise: Option<Arc<Promise>>,
 }
 
 impl Host {
-    pub(crate) fn new(work: &Arc<Work>, paced: bool, target_bytes: u64) -> Host {
+    pub(crate) fn new(of: &Arc<Hosts>, paced: bool, target_bytes: u64) -> Host {
         Host {
-            work: Arc::clone(work),
+            of: Arc::clone(of),
             begun: Mutex::new(Vec::new()),
             reserved: Mutex::default(),
             paced,
@@ -69,7 +83,7 @@ impl Host {
             hot: false,
             choice: Choice::ByRules,
             refusal: Arc::default(),
-            warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&work.versions.source.cache)))),
+            warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&of.versions.source.cache)))),
             separator: None,
             has_handles: false,
             lifetimes_by: None,
@@ -84,14 +98,9 @@ impl Host {
 
     /// Returns the host for a flush of a keyspace.
     pub(crate) fn separating(self, keyspace: &Arc<KeyspaceCore>) -> Host {
-        let separator = Separator::of(keyspace, &self.work.versions.source.values);
+        let separator = Separator::of(keyspace, &self.of.versions.source.values);
         let lifetimes_by = keyspace.options.compaction_filter.clone();
         Host { separator, lifetimes_by, ..self }.of_keyspace(keyspace)
-    }
-
-    /// Returns the separator with which a flush puts values into the value log.
-    pub(crate) fn separator(&self) -> Option<&Separator> {
-        self.separator.as_ref()
     }
 
     fn again(&self, target_bytes: u64) -> Host {
@@ -102,23 +111,8 @@ impl Host {
             is_debt: self.is_debt,
             lifetimes_by: self.lifetimes_by.clone(),
             promise: self.promise.clone(),
-            ..Host::new(&self.work, self.paced, target_bytes)
+            ..Host::new(&self.of, self.paced, target_bytes)
         }
-    }
-
-    /// Makes a host for a compaction that runs only while the store is idle.
-    pub(crate) fn for_debt(self) -> Host {
-        Host { is_debt: true, ..self }
-    }
-
-    /// Returns the host for work on tables that are read often.
-    pub(crate) fn hot(self, hot: bool) -> Host {
-        Host { hot, ..self }
-    }
-
-    /// Returns the host with physical space for its writes.
-    pub(crate) fn promised(self, promise: Promise) -> Host {
-        Host { promise: Some(Arc::new(promise)), ..self }
     }
 
     /// Returns a host for the same work, once more and all at home.
@@ -139,18 +133,13 @@ impl Host {
         self.promise.as_ref().is_some_and(|promise| promise.is_broken())
     }
 
-    /// Returns the maximum bytes of a table of this work.
-    pub(crate) fn target_bytes(&self) -> u64 {
-        self.target_bytes
-    }
-
     /// Returns true if a volume other than the home has refused a table that had been begun on it.
     pub(crate) fn was_refused(&self) -> bool {
         lock(&self.refusal).is_some()
     }
 
     fn number(&self) -> u64 {
-        let number = self.work.versions.new_number();
+        let number = self.of.versions.new_number();
         lock(&self.begun).push(number);
         number
     }
@@ -162,24 +151,24 @@ impl Host {
         let table = NewTable {
             level,
             bytes_max: self.target_bytes,
-            bytes_outstanding: self.work.memory.space.outstanding_bytes().saturating_add(ahead),
+            bytes_outstanding: self.of.space.outstanding_bytes().saturating_add(ahead),
             is_hot: self.hot,
             choice: self.choice,
         };
-        self.work.places.for_table(&table)
+        self.of.places.for_table(&table)
     }
 
     /// Begins a table on a volume other than the home; `None` if the volume refuses.
     fn begin_elsewhere(&self, level: usize, place: TablePlace) -> Option<Box<dyn Writer>> {
         let TablePlace { volume, number } = place;
-        match self.work.versions.source.volumes.begin_table(volume, number, self.target_bytes) {
+        match self.of.versions.source.volumes.begin_table(volume, number, self.target_bytes) {
             Ok(None) => None,
             Ok(Some(inner)) => {
-                let (work, refusal) = (Arc::clone(&self.work), Arc::clone(&self.refusal));
-                Some(Box::new(Watched { inner, watch: Watch { work, volume, level, refusal } }))
+                let (places, refusal) = (Arc::clone(&self.of.places), Arc::clone(&self.refusal));
+                Some(Box::new(Watched { inner, watch: Watch { places, volume, level, refusal } }))
             }
             Err(error) => {
-                self.work.places.refused(volume, level, &error);
+                self.of.places.refused(volume, level, &error);
                 None
             }
         }
@@ -187,7 +176,7 @@ impl Host {
 
     /// Reserves a place on a volume other than the home; false if the volume takes no files.
     fn reserve_elsewhere(&self, volume: u32, number: u64) -> bool {
-        let Some(reserved) = self.work.versions.source.volumes.reserve_table(volume, number) else { return false };
+        let Some(reserved) = self.of.versions.source.volumes.reserve_table(volume, number) else { return false };
         lock(&self.reserved).insert(number, reserved);
         true
     }
@@ -199,12 +188,17 @@ impl Host {
         // What was installed is not in the separator any more.
         self.separator.iter().for_each(Separator::give_up);
         let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
-        for number in lock(&self.begun).drain(..) {
+        let mut begun = lock(&self.begun);
+        assert!(
+            kept.iter().all(|number| begun.contains(number)),
+            "a merge keeps tables that it has not begun: {kept:?}"
+        );
+        for number in begun.drain(..) {
             // Those that are kept were installed, and are not there any more.
-            self.work.versions.source.give_up_looked_at(number);
+            self.of.versions.source.give_up_looked_at(number);
             if !kept.contains(&number) {
-                self.work.versions.source.obsolete.add(number);
-                self.work.versions.never_name(number);
+                self.of.versions.source.obsolete.add(number);
+                self.of.versions.never_name(number);
             }
         }
         if let Some(warming) = &self.warming {
@@ -233,12 +227,12 @@ impl TaskHost for Host {
             // Something of it may be on that volume: the name is not used on another one.
             place = TablePlace { volume: HOME, number: self.number() };
         }
-        let name = self.work.versions.name_to_begin(place.number);
-        Ok((place, self.work.versions.volume.create(name, self.target_bytes)?))
+        let name = self.of.versions.name_to_begin(place.number);
+        Ok((place, self.of.versions.volume.create(name, self.target_bytes)?))
     }
 
     fn open(&self, place: TablePlace) -> StorageResult<Arc<dyn Reader>> {
-        self.work.versions.volume.open(FileName::Table(place.number))
+        self.of.versions.volume.open(FileName::Table(place.number))
     }
 
     fn warming(&self) -> Option<Arc<Warming>> {
@@ -264,8 +258,8 @@ impl TaskHost for Host {
     }
 
     fn find(&self, table: &OutputTable) -> Result<(), String> {
-        self.work.versions.source.volumes.adopt_table(table.volume, table.number);
-        let found = self.work.versions.source.look_at(table.number);
+        self.of.versions.source.volumes.adopt_table(table.volume, table.number);
+        let found = self.of.versions.source.look_at(table.number);
         let found = found.map_err(|error| format!("table {}: {error}", table.number))?;
         if found != table.summary {
             return Err(format!("table {}: its file is not the one that the unit tells of", table.number));
@@ -276,14 +270,14 @@ impl TaskHost for Host {
     fn pace(&self, bytes: u64) {
         self.promise.iter().for_each(|promise| promise.written(bytes));
         if self.is_debt {
-            self.work.pacer.pace_idle(&self.work, bytes);
+            self.of.pacer.pace_idle(bytes);
         } else if self.paced {
-            self.work.pacer.pace(&self.work, bytes);
+            self.of.pacer.pace(bytes);
         }
     }
 
     fn cancelled(&self) -> bool {
-        self.work.health.is_closing() || self.work.health.failure().is_some() || self.is_out_of_space()
+        self.of.versions.health.check_sound().is_err() || self.is_out_of_space()
     }
 }
 
@@ -295,7 +289,7 @@ struct Watched {
 
 /// Notes why a table could not be written.
 struct Watch {
-    work: Arc<Work>,
+    places: Arc<dyn Places>,
     volume: u32,
     level: usize,
     refusal: Arc<Mutex<Option<StorageError>>>,
@@ -304,7 +298,7 @@ struct Watch {
 impl Watch {
     fn note<T>(&self, result: StorageResult<T>) -> StorageResult<T> {
         result.inspect_err(|error| {
-            self.work.places.refused(self.volume, self.level, error);
+            self.places.refused(self.volume, self.level, error);
             *lock(&self.refusal) = Some(error.clone());
         })
     }
@@ -364,15 +358,15 @@ pub(crate) fn describe(table: &OutputTable) -> TableMeta {
     }
 }
 
-impl Work {
+impl Hosts {
     /// Has `run` write tables. If a volume other than the home refuses one in the middle, `run` starts again at home.
     /// If the home is full, it starts again on any volume with room. Files that a run has written and did not return
     /// are removed.
     pub(crate) fn with_spill<T>(
-        self: &Arc<Self>,
+        &self,
         host: Host,
         run: impl Fn(&Arc<Host>) -> Result<T>,
-        tables: impl Fn(&T) -> &[situ_compaction::OutputTable],
+        tables: impl Fn(&T) -> &[OutputTable],
     ) -> Result<T> {
         let once = |host: Host| {
             let host = Arc::new(host);
@@ -393,7 +387,7 @@ impl Work {
     /// Returns a host with another choice of volumes for the work that a run with `host` could not write, if there is
     /// one.
     pub(crate) fn spill(&self, host: &Host, error: &Error) -> Option<Host> {
-        if self.health.is_closing() || self.health.failure().is_some() {
+        if self.versions.health.check_sound().is_err() {
             return None;
         }
         if host.was_refused() {
@@ -408,16 +402,27 @@ impl Work {
             free = self.places.free_elsewhere()?;
         }
         let reason = error.to_string();
-        self.health.tell(|| StoreEvent::HomeFull { reason });
+        self.versions.health.tell(|| StoreEvent::HomeFull { reason });
         Some(host.wherever_is_room(free))
     }
-}
 
-impl Work {
     /// Removes the log files without records, on whichever disk they lie.
     fn give_up_unused_log(&self) {
-        if let Some(Err(error)) = self.memory.log.as_ref().map(|log| log.drop_next()) {
-            self.health.note_job_failure("recycle log", error.into());
+        if let Some(Err(error)) = self.log.as_ref().map(|log| log.drop_next()) {
+            self.versions.health.note_job_failure("recycle log", error.into());
+        }
+    }
+
+    /// Tells of tables that are in the version by now.
+    pub(crate) fn tell_created(&self, keyspace: &KeyspaceCore, level: usize, tables: &[OutputTable]) {
+        for table in tables {
+            self.versions.health.tell(|| StoreEvent::TableCreated {
+                keyspace: keyspace.name.clone(),
+                table: table.number,
+                level,
+                bytes: table.summary.bytes,
+                entries: table.summary.properties.entries,
+            });
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 impl Store {
     /// Returns the store's compactor. Its own type may tell more of its work.
     pub fn compactor(&self) -> &dyn Compactor {
-        &*self.core().work.compactor
+        self.core().work.compactions.compactor()
     }
 
     /// Returns the time of the store's clock, by which a compactor's records tell times. The clock never goes back, and

@@ -62,7 +62,7 @@ pub struct TransactionCursor {
 walk_by_own_methods!(TransactionCursor);
 
 impl TransactionCursor {
-    pub(super) fn new(
+    pub(crate) fn new(
         store: Cursor,
         map: Arc<OwnMap>,
         lower: Option<Vec<u8>>,

@@ -3,17 +3,104 @@
 use super::Transaction;
 use super::held::Pending;
 use crate::api::keyspace::Keyspace;
+use crate::base::batch::check_key;
 use crate::base::value::Value;
 use crate::pipeline::Memory;
 use crate::pipeline::future::WriteFuture;
 use crate::read::future::ReadFuture;
+use crate::rows::locks::LockMode;
 use crate::{Error, Result};
 use situ_pipeline::Admission;
 use situ_table::SequenceNumber;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+
+impl Transaction {
+    /// Works like [`get_for_update`](Transaction::get_for_update), without blocking. A future that is dropped early
+    /// gives up its place in the queue for the lock. A conflict that shows only in tables is reported at commit.
+    ///
+    /// # Errors
+    /// All come from the future, as [`get_for_update`](Transaction::get_for_update) has them.
+    pub fn get_for_update_async(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> ForUpdateFuture<'_> {
+        let default = self.default.clone();
+        self.get_for_update_in_async(&default, key, mode)
+    }
+
+    /// Works like [`get_for_update_in`](Transaction::get_for_update_in), without blocking; see
+    /// [`get_for_update_async`](Transaction::get_for_update_async).
+    pub fn get_for_update_in_async(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        mode: LockMode,
+    ) -> ForUpdateFuture<'_> {
+        let key = key.as_ref();
+        let lock = self.lock_in_async(keyspace, key, mode);
+        ForUpdateFuture::new(lock, keyspace.clone(), key.to_vec())
+    }
+
+    /// Works like [`lock`](Transaction::lock), without blocking. Afterwards a [`put`](Transaction::put) or
+    /// [`delete`](Transaction::delete) of the key does not wait either, if it was locked [`LockMode::Exclusive`].
+    ///
+    /// # Errors
+    /// As [`get_for_update_async`](Transaction::get_for_update_async).
+    pub fn lock_async(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> LockFuture<'_> {
+        let default = self.default.clone();
+        self.lock_in_async(&default, key, mode)
+    }
+
+    /// Works like [`lock_in`](Transaction::lock_in), without blocking; see [`lock_async`](Transaction::lock_async).
+    pub fn lock_in_async(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, mode: LockMode) -> LockFuture<'_> {
+        let outcome = self.lock_row_async(keyspace, key.as_ref(), mode);
+        let pending = self.noted(outcome);
+        LockFuture::new(self, pending)
+    }
+
+    fn lock_row_async(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<Option<Pending>> {
+        self.check_keyspace(keyspace)?;
+        check_key(key)?;
+        match self.wanted(keyspace, &key.into(), mode)? {
+            Some(wanted) if self.is_pessimistic() => wanted.acquire_async(&self.core).map(Some),
+            Some(wanted) => self.protected(wanted.row, mode, wanted.holds, false).map(|()| None),
+            None => Ok(None),
+        }
+    }
+
+    /// Works like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins.
+    /// The commit takes place, or is refused, whether the future is polled or dropped. Its locks are given back then.
+    /// All errors come from the future.
+    pub fn commit_async(self) -> CommitFuture {
+        self.begin_commit().unwrap_or_else(CommitFuture::refused)
+    }
+
+    fn begin_commit(self) -> Result<CommitFuture> {
+        let core = Arc::clone(&self.core);
+        let (commit, durability) = self.into_commit()?;
+        let is_checked = commit.check_published(false)?;
+        if is_checked && commit.batch.is_empty() {
+            return Ok(CommitFuture::done(commit.nothing_to_write(&core)));
+        }
+        if is_checked {
+            let writing = WriteFuture::begin_write(&core.pipeline, commit.into_write(), durability);
+            return writing.map(CommitFuture::writing);
+        }
+        // Tables have to be read first, on a thread of the store.
+        let there = Arc::clone(&core);
+        let admission = core.readers.submit(move || {
+            commit.check_published(true)?;
+            if commit.batch.is_empty() {
+                return Ok(CommitState::Done(commit.nothing_to_write(&there)));
+            }
+            WriteFuture::begin_write(&there.pipeline, commit.into_write(), durability)?
+                .into_admission()
+                .map(CommitState::Writing)
+        })?;
+        Ok(CommitFuture::checking(admission))
+    }
+}
 
 /// A commit on its way; see [`Transaction::commit_async`].
 #[must_use = "the commit takes place, but only the future tells whether it did"]
@@ -31,26 +118,26 @@ enum Stage {
 
 /// The state of a commit after its check.
 #[derive(Clone)]
-pub(super) enum CommitState {
+pub(crate) enum CommitState {
     Writing(Admission<Memory>),
     /// There was nothing to write.
     Done(SequenceNumber),
 }
 
 impl CommitFuture {
-    pub(super) fn checking(checking: ReadFuture<CommitState>) -> CommitFuture {
+    pub(crate) fn checking(checking: ReadFuture<CommitState>) -> CommitFuture {
         CommitFuture { stage: Stage::Checking(checking) }
     }
 
-    pub(super) fn writing(writing: WriteFuture) -> CommitFuture {
+    pub(crate) fn writing(writing: WriteFuture) -> CommitFuture {
         CommitFuture { stage: Stage::Writing(writing) }
     }
 
-    pub(super) fn done(number: SequenceNumber) -> CommitFuture {
+    pub(crate) fn done(number: SequenceNumber) -> CommitFuture {
         CommitFuture { stage: Stage::Done(number) }
     }
 
-    pub(super) fn refused(error: Error) -> CommitFuture {
+    pub(crate) fn refused(error: Error) -> CommitFuture {
         CommitFuture { stage: Stage::Refused(error) }
     }
 }
@@ -101,7 +188,7 @@ pub struct LockFuture<'t> {
 }
 
 impl<'t> LockFuture<'t> {
-    pub(super) fn new(transaction: &'t mut Transaction, pending: Result<Option<Pending>>) -> LockFuture<'t> {
+    pub(crate) fn new(transaction: &'t mut Transaction, pending: Result<Option<Pending>>) -> LockFuture<'t> {
         LockFuture { transaction, pending }
     }
 }
@@ -140,7 +227,7 @@ pub struct ForUpdateFuture<'t> {
 }
 
 impl<'t> ForUpdateFuture<'t> {
-    pub(super) fn new(lock: LockFuture<'t>, keyspace: Keyspace, key: Vec<u8>) -> ForUpdateFuture<'t> {
+    pub(crate) fn new(lock: LockFuture<'t>, keyspace: Keyspace, key: Vec<u8>) -> ForUpdateFuture<'t> {
         ForUpdateFuture { lock, keyspace, key, read: None }
     }
 }

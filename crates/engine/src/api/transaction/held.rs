@@ -4,9 +4,7 @@ use crate::base::lock_wait::LockWait;
 use crate::core::Core;
 use crate::rows::Transactions;
 use crate::rows::alarm::Due;
-use crate::rows::deadlock::Edge;
-use crate::rows::locks::LockMode;
-use crate::rows::locks::{Acquired, LockOutcome, Owner, Row, Waiter};
+use crate::rows::locks::{Acquired, Edge, LockMode, LockOutcome, Owner, Row, Waiter};
 use crate::{Error, Result};
 use situ_base::Event;
 use std::sync::Arc;
@@ -37,20 +35,20 @@ pub(crate) struct HeldLocks {
 }
 
 impl HeldLocks {
-    pub(super) fn new(transactions: &Arc<Transactions>, owner: Owner) -> HeldLocks {
+    pub(crate) fn new(transactions: &Arc<Transactions>, owner: Owner) -> HeldLocks {
         HeldLocks { transactions: Arc::clone(transactions), owner, rows: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, row: Row) {
+    pub(crate) fn add(&mut self, row: Row) {
         self.rows.push(row);
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// Gives back all but the first `count`.
-    pub(super) fn release_behind(&mut self, count: usize) {
+    pub(crate) fn release_behind(&mut self, count: usize) {
         for row in self.rows.drain(count.min(self.rows.len())..) {
             self.transactions.locks.release(&row, self.owner);
         }
@@ -64,18 +62,18 @@ impl Drop for HeldLocks {
 }
 
 /// A lock that a transaction asks for.
-pub(super) struct Wanted {
-    pub(super) row: Row,
-    pub(super) owner: Owner,
-    pub(super) mode: LockMode,
+pub(crate) struct Wanted {
+    pub(crate) row: Row,
+    pub(crate) owner: Owner,
+    pub(crate) mode: LockMode,
     /// True if the transaction has the row shared already.
-    pub(super) holds: bool,
-    pub(super) timeout_ms: u64,
+    pub(crate) holds: bool,
+    pub(crate) timeout_ms: u64,
 }
 
 impl Wanted {
     /// Waits on this thread.
-    pub(super) fn acquire(&self, core: &Core, event: &Arc<dyn Event>) -> Result<()> {
+    pub(crate) fn acquire(&self, core: &Core, event: &Arc<dyn Event>) -> Result<()> {
         let transactions = &core.transactions;
         let event_there = Some(Arc::clone(event));
         let may_wait = self.timeout_ms > 0;
@@ -121,7 +119,7 @@ impl Wanted {
     }
 
     /// Begins to wait without a thread.
-    pub(super) fn acquire_async(self, core: &Arc<Core>) -> Result<Pending> {
+    pub(crate) fn acquire_async(self, core: &Arc<Core>) -> Result<Pending> {
         let transactions = &core.transactions;
         let may_wait = self.timeout_ms > 0;
         let acquired = transactions.locks.acquire(&self.row, self.owner, self.mode, self.holds, may_wait, None)?;
@@ -144,9 +142,9 @@ impl Wanted {
 }
 
 /// A lock that a future waits for, or has and has not passed on yet; given up when it is dropped.
-pub(super) struct Pending {
+pub(crate) struct Pending {
     core: Arc<Core>,
-    pub(super) wanted: Wanted,
+    pub(crate) wanted: Wanted,
     wait: Option<Wait>,
     /// True if another owner has taken over the duty to give the lock back.
     taken: bool,
@@ -159,7 +157,7 @@ struct Wait {
 
 impl Pending {
     /// Polls the wait. Once it is ready with `Ok`, the caller has to give the lock back.
-    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
         let Some(wait) = &self.wait else {
             self.taken = true;
             return Poll::Ready(Ok(()));

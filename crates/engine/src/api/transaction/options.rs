@@ -97,7 +97,7 @@ impl TransactionOptions {
         self
     }
 
-    pub(super) fn bounded(mut self) -> TransactionOptions {
+    pub(crate) fn bounded(mut self) -> TransactionOptions {
         self.bytes_max = self.bytes_max.min(BATCH_BYTES_MAX as u64);
         self.attempts_max = self.attempts_max.max(1);
         self

@@ -24,7 +24,7 @@ const SNAPSHOTS_MIN: usize = 64;
 const ROW_BYTES: usize = 240;
 
 /// Returns the memory that counts for a row.
-pub(super) fn bytes_of(key_bytes: usize) -> u64 {
+pub(crate) fn bytes_of(key_bytes: usize) -> u64 {
     (ROW_BYTES + key_bytes) as u64
 }
 
@@ -35,7 +35,7 @@ struct TrackedRow {
 
 /// See the [module](self).
 #[derive(Default)]
-pub(super) struct Tracked {
+pub(crate) struct Tracked {
     rows: BTreeMap<u32, BTreeMap<Arc<[u8]>, TrackedRow>>,
     count: usize,
     bytes: u64,
@@ -48,23 +48,23 @@ pub(super) struct Tracked {
 }
 
 impl Tracked {
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Returns the mode in which a row is tracked, if it is.
-    pub(super) fn mode(&self, keyspace: u32, key: &[u8]) -> Option<LockMode> {
+    pub(crate) fn mode(&self, keyspace: u32, key: &[u8]) -> Option<LockMode> {
         Some(self.rows.get(&keyspace)?.get(key)?.mode)
     }
 
-    pub(super) fn set_mode(&mut self, row: &Row, mode: LockMode) {
+    pub(crate) fn set_mode(&mut self, row: &Row, mode: LockMode) {
         if let Some(tracked) = self.rows.get_mut(&row.keyspace).and_then(|rows| rows.get_mut(&row.key)) {
             tracked.mode = tracked.mode.max(mode);
         }
     }
 
     /// Adds a row. `remembers`: a rollback to a savepoint may take it back.
-    pub(super) fn add(&mut self, row: Row, mode: LockMode, since: u64, remembers: bool) {
+    pub(crate) fn add(&mut self, row: Row, mode: LockMode, since: u64, remembers: bool) {
         self.bytes += bytes_of(row.key.len());
         self.count += 1;
         self.rows.entry(row.keyspace).or_default().insert(Arc::clone(&row.key), TrackedRow { mode, since });
@@ -73,12 +73,12 @@ impl Tracked {
         }
     }
 
-    pub(super) fn recent(&self) -> usize {
+    pub(crate) fn recent(&self) -> usize {
         self.recent.len()
     }
 
     /// Forgets the rows behind the first `count` of those that may be taken back.
-    pub(super) fn take_back(&mut self, count: usize) {
+    pub(crate) fn take_back(&mut self, count: usize) {
         for row in self.recent.split_off(count) {
             let removed = self.rows.get_mut(&row.keyspace).and_then(|rows| rows.remove(&row.key));
             if removed.is_some() {
@@ -88,13 +88,13 @@ impl Tracked {
         }
     }
 
-    pub(super) fn forget_past(&mut self) {
+    pub(crate) fn forget_past(&mut self) {
         self.recent = Vec::new();
     }
 
     /// Returns the newest visible sequence number, with a snapshot at it; or a row that has changed, if all had to be
     /// looked at. Reads no tables.
-    pub(super) fn present(
+    pub(crate) fn present(
         &mut self,
         core: &Arc<Core>,
         keyspaces: &BTreeMap<u32, Keyspace>,
@@ -142,7 +142,7 @@ impl Tracked {
     }
 
     /// Returns all rows in order, and the snapshots that have to be held until they are checked.
-    pub(super) fn into_rows(self) -> (Vec<CheckedRow>, Vec<ReadPoint>) {
+    pub(crate) fn into_rows(self) -> (Vec<CheckedRow>, Vec<ReadPoint>) {
         let rows = self.rows.into_iter().flat_map(|(keyspace, rows)| {
             rows.into_iter().map(move |(key, row)| CheckedRow { keyspace, key, since: row.since })
         });

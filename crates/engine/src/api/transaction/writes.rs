@@ -11,16 +11,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The new state of a key: its value, or nothing.
-pub(super) type Own = Option<Arc<[u8]>>;
+pub(crate) type Own = Option<Arc<[u8]>>;
 
 /// A keyspace's changes.
-pub(super) type OwnMap = BTreeMap<Arc<[u8]>, Own>;
+pub(crate) type OwnMap = BTreeMap<Arc<[u8]>, Own>;
 
 /// The memory of a change in addition to key and value: a place in a map, two allocations with their counters.
 const CHANGE_BYTES: usize = 120;
 
 /// Returns the memory that counts for a change.
-pub(super) fn bytes_of(key_bytes: usize, value_bytes: usize) -> u64 {
+pub(crate) fn bytes_of(key_bytes: usize, value_bytes: usize) -> u64 {
     (CHANGE_BYTES + key_bytes + value_bytes) as u64
 }
 
@@ -33,7 +33,7 @@ struct Past {
 }
 
 /// A point to go back to.
-pub(super) struct Mark {
+pub(crate) struct Mark {
     past: usize,
     bytes: u64,
     past_bytes: u64,
@@ -41,7 +41,7 @@ pub(super) struct Mark {
 
 /// See the [module](self).
 #[derive(Default)]
-pub(super) struct OwnWrites {
+pub(crate) struct OwnWrites {
     by_keyspace: BTreeMap<u32, Arc<OwnMap>>,
     bytes: u64,
     past: Vec<Past>,
@@ -49,27 +49,27 @@ pub(super) struct OwnWrites {
 }
 
 impl OwnWrites {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.by_keyspace.values().all(|map| map.is_empty())
     }
 
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes + self.past_bytes
     }
 
     /// Returns the transaction's own state of a key: `Some(None)` if the key is deleted.
-    pub(super) fn get(&self, keyspace: u32, key: &[u8]) -> Option<Option<Value>> {
+    pub(crate) fn get(&self, keyspace: u32, key: &[u8]) -> Option<Option<Value>> {
         let own = self.by_keyspace.get(&keyspace)?.get(key)?;
         Some(own.clone().map(Value::shared))
     }
 
     /// Returns all changes of a keyspace, as of now.
-    pub(super) fn of(&self, keyspace: u32) -> Arc<OwnMap> {
+    pub(crate) fn of(&self, keyspace: u32) -> Arc<OwnMap> {
         self.by_keyspace.get(&keyspace).cloned().unwrap_or_default()
     }
 
     /// Records a change. `remembers`: keeps the old value for a rollback to a savepoint.
-    pub(super) fn change(&mut self, keyspace: u32, key: Arc<[u8]>, own: Own, remembers: bool) {
+    pub(crate) fn change(&mut self, keyspace: u32, key: Arc<[u8]>, own: Own, remembers: bool) {
         self.bytes += bytes_of(key.len(), len(&own));
         let before = self.put(keyspace, Arc::clone(&key), own);
         if let Some(before) = &before {
@@ -85,11 +85,11 @@ impl OwnWrites {
         Arc::make_mut(self.by_keyspace.entry(keyspace).or_default()).insert(key, own)
     }
 
-    pub(super) fn mark(&self) -> Mark {
+    pub(crate) fn mark(&self) -> Mark {
         Mark { past: self.past.len(), bytes: self.bytes, past_bytes: self.past_bytes }
     }
 
-    pub(super) fn take_back(&mut self, mark: &Mark) {
+    pub(crate) fn take_back(&mut self, mark: &Mark) {
         for Past { keyspace, key, before } in self.past.split_off(mark.past).into_iter().rev() {
             match before {
                 Some(own) => drop(self.put(keyspace, key, own)),
@@ -100,13 +100,13 @@ impl OwnWrites {
         self.past_bytes = mark.past_bytes;
     }
 
-    pub(super) fn forget_past(&mut self) {
+    pub(crate) fn forget_past(&mut self) {
         self.past = Vec::new();
         self.past_bytes = 0;
     }
 
     /// Appends everything to a batch. `keyspaces` are those of the changes.
-    pub(super) fn encode(self, keyspaces: &BTreeMap<u32, Keyspace>, batch: &mut WriteBatch) -> Result<()> {
+    pub(crate) fn encode(self, keyspaces: &BTreeMap<u32, Keyspace>, batch: &mut WriteBatch) -> Result<()> {
         for (id, map) in self.by_keyspace {
             let keyspace = keyspaces.get(&id).expect("a key is tracked before it is written");
             for (key, own) in Arc::unwrap_or_clone(map) {

@@ -15,7 +15,7 @@ use super::{LogSurvey, Repair};
 use crate::Result;
 use crate::base::options::LEVELS;
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
-use crate::opening::open::{KeyspaceState, StoreState};
+use crate::opening::state::{KeyspaceState, StoreState};
 use crate::versions::version::{Added, TableMeta, Version};
 use situ_compaction::KeySpan;
 use situ_storage::{Error as StorageError, FileName};

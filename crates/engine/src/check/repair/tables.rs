@@ -3,7 +3,7 @@
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::base::sync::lock;
 use crate::check::repair::report::{LossKind, LostRange};
-use crate::check::repair::values::ValueRescue;
+use crate::check::repair::values::{READ_BYTES, ValueRescue};
 
 use crate::base::places::HOME;
 use crate::versions::version::{Added, TableFile, TableMeta, TableSource};
@@ -22,9 +22,6 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// The size of the pieces in which tables are read.
-pub(super) const READ_BYTES: usize = 64 << 10;
 
 /// The writer of new tables, and their destination.
 pub(super) struct Salvager {

@@ -18,7 +18,7 @@ use super::report::{LossKind, LostRange};
 use crate::base::batch::Record;
 use crate::base::value::Value;
 use crate::check::values::{Beside, for_each_lost_value};
-use crate::opening::open::{KeyspaceState, StoreState};
+use crate::opening::state::{KeyspaceState, StoreState};
 use crate::versions::segments::{Pointer, Segments};
 use crate::versions::version::TableFile;
 use crate::{Error, Result};
@@ -29,6 +29,9 @@ use situ_table::{KeyKind, KeyRef, MAX_SEQUENCE, Reach, ReadOptions, Table, hash_
 use situ_values::Written;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+
+/// The size of the pieces in which tables are read.
+pub(super) const READ_BYTES: usize = 64 << 10;
 
 /// The treatment of a keyspace's entries whose values lie in the value log.
 #[derive(Default)]
@@ -220,7 +223,7 @@ fn unfit(keyspace: &KeyspaceState, text: String) -> StorageError {
 /// Returns the keys of a table that overlaps no other one whose newest version leads to a lost value; with the segment
 /// and why.
 fn lost_values(table: &Arc<Table>, segments: &Segments) -> Result<Vec<(Vec<u8>, u64, StorageError)>> {
-    let mut cursor = table.sequential_cursor(super::tables::READ_BYTES);
+    let mut cursor = table.sequential_cursor(READ_BYTES);
     let mut lost = Vec::new();
     let mut last: Option<Vec<u8>> = None;
     cursor.first()?;
@@ -249,7 +252,7 @@ fn lost_values(table: &Arc<Table>, segments: &Segments) -> Result<Vec<(Vec<u8>, 
 
 /// Adds the handles of a table, by segment.
 fn count_handles(table: &Arc<Table>, sums: &mut BTreeMap<u64, Written>) -> situ_storage::Result<()> {
-    let mut cursor = table.sequential_cursor(super::tables::READ_BYTES);
+    let mut cursor = table.sequential_cursor(READ_BYTES);
     cursor.first()?;
     while cursor.valid() {
         if cursor.key().trailer.kind() == Some(KeyKind::ValueHandle) {

@@ -2,7 +2,8 @@ use super::*;
 use crate::base::options::Options;
 use crate::base::places::HomeVolume;
 use crate::opening::open::{KeyspaceChoices, open};
-use crate::pipeline::seal::NoRoom;
+use crate::pipeline::Memory;
+use crate::pipeline::no_room::NoRoom;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use std::sync::Arc;
 
@@ -48,14 +49,14 @@ fn with_memory(test: impl FnOnce(&Arc<Memory>, &Budget) + Send) {
 fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
     with_memory(|memory, budget| {
         memory.stall.flushed(64 * MIB, Duration::from_millis(200), 0);
-        memory.stall.flush_begins(memory, 64 * MIB, 0);
+        memory.stall.flush_begins(memory.env.clock.now(), 64 * MIB, 0);
         let mut room = 128 * MIB;
         let mut limits = Vec::new();
         // As the writers would, which use what they are given: ten times a millisecond's, of 200 it usually takes, for
         // 5 s.
         for step in 0..500 {
             let debt = Debt { memory: 1.0 - room as f64 / (256 * MIB) as f64, room, tables: 0.0 };
-            memory.stall.set_debt(memory, budget, &debt);
+            memory.set_debt(budget, &debt);
             let limit = budget.limit_bytes_per_s().unwrap();
             memory.env.clock.sleep(Duration::from_millis(10));
             room = room.saturating_sub(limit / 100);
@@ -66,10 +67,10 @@ fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
         assert!(limits[0] > 300 * MIB && limits[499] < 2 * MIB, "{} to {}", limits[0], limits[499]);
         // Its end is the end of that, and another disk is another matter.
         memory.stall.flush_ends();
-        memory.stall.set_debt(memory, budget, &Debt { memory: 0.5, room, tables: 0.0 });
+        memory.set_debt(budget, &Debt { memory: 0.5, room, tables: 0.0 });
         assert_eq!(budget.limit_bytes_per_s().unwrap() / MIB, 640);
         memory.stall.flushed(64 * MIB, Duration::from_secs(64), HOME + 1);
-        memory.stall.set_debt(memory, budget, &Debt { memory: 0.5, room, tables: 0.0 });
+        memory.set_debt(budget, &Debt { memory: 0.5, room, tables: 0.0 });
         assert_eq!(budget.limit_bytes_per_s().unwrap() / MIB, 640);
     });
 }
@@ -79,11 +80,11 @@ fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
 fn the_debt_sets_the_budget() {
     with_memory(|memory, budget| {
         memory.stall.flushed(10 * MIB, Duration::from_secs(1), 0);
-        memory.stall.set_debt(memory, budget, &Debt { memory: 0.75, ..Debt::default() });
+        memory.set_debt(budget, &Debt { memory: 0.75, ..Debt::default() });
         let rate = budget.limit_bytes_per_s().unwrap();
         let expected = 10.0 * MIB as f64 * 2.0 * 0.125f64.sqrt();
         assert!((rate as f64 / expected - 1.0).abs() < 0.01, "{rate}");
-        memory.stall.set_debt(memory, budget, &Debt::default());
+        memory.set_debt(budget, &Debt::default());
         assert_eq!(budget.limit_bytes_per_s(), None);
     });
 }

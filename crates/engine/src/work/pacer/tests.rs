@@ -21,9 +21,9 @@ fn paced(bound: u64, debt: f64, bytes: u64) -> Duration {
         let options = Options { compaction_bytes_per_s_max: bound, ..Options::default() };
         let core =
             open(&HomeVolume::given(Arc::new(volume)), env, options, &KeyspaceChoices::new(), false).unwrap().core;
-        core.work.pacer.set_debt(debt);
+        core.work.budgets.pacer.set_debt(debt);
         let started = core.env.clock.now();
-        (0..100).for_each(|_| core.work.pacer.pace(&core.work, bytes / 100));
+        (0..100).for_each(|_| core.work.budgets.pacer.pace(bytes / 100));
         core.env.clock.now() - started
     })
 }

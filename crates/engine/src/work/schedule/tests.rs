@@ -2,13 +2,13 @@ use super::*;
 use crate::base::options::Options;
 use crate::base::places::HomeVolume;
 use crate::opening::open::{KeyspaceChoices, open};
-use crate::pipeline::seal::NoRoom;
+use crate::pipeline::no_room::NoRoom;
 use crate::pipeline::troubles::Trouble;
 use crate::versions::running::Span;
 use crate::versions::version::{Added, Removed, TableMeta};
 use crate::versions::view::View;
-use crate::work::background::Turn;
-use crate::work::job::Claimed;
+use crate::work::Work;
+use crate::work::turn::Turn;
 use situ_base::Env;
 use situ_compaction::KeySpan;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
@@ -42,10 +42,11 @@ fn store_with(tables: &[Sketch], volume: Arc<dyn Volume>, env: Env) -> (Arc<Work
     options.compaction_threads = 2;
     let work =
         open(&HomeVolume::given(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core.work.clone();
-    let keyspace = work.versions.keyspaces().remove(0);
+    let keyspace = work.memory.versions.keyspaces().remove(0);
     let added: Vec<_> =
         tables.iter().map(|(level, number, keys)| Added { level: *level, meta: meta(*number, *keys) }).collect();
-    let version = Arc::new(keyspace.view.load().version.apply(&[], &added, &work.versions.source).unwrap());
+    let source = &work.memory.versions.source;
+    let version = Arc::new(keyspace.view.load().version.apply(&[], &added, source).unwrap());
     keyspace.view.rcu(|view| {
         let mut view = (**view).clone();
         view.version = Arc::clone(&version);
@@ -88,11 +89,11 @@ fn job(keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) -> Job {
 
 /// Lets a job of these tables rest.
 fn postpone(work: &Work, keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) {
-    let _scheduling = lock(&work.scheduling);
+    let scheduling = work.schedule.lock();
     let cause = Error::Invalid(format!("tables {numbers:?} cannot be read"));
     let job = job(keyspace, output_level, numbers);
     job.claim(true);
-    work.postpone(keyspace, &job, &cause);
+    work.schedule.postpone(&scheduling, keyspace, &job, &cause);
 }
 
 /// The compaction threads used to sleep for no time at all, again and again, when a rest ended while a manual
@@ -102,12 +103,16 @@ fn promise_9_a_rest_ends_while_a_manual_compaction_waits() {
     with_tables(&[(6, 1, ["a", "c"]), (6, 2, ["c", "f"])], |work, keyspace| {
         postpone(work, keyspace, 6, &[1]);
         keyspace.compactions_paused.fetch_add(1, Ordering::AcqRel);
-        assert_eq!(work.compact_one().unwrap(), Turn::Idle);
-        let rest = work.next_rest_ends_in().unwrap();
+        assert_eq!(work.compactions.compact_one().unwrap(), Turn::Idle);
+        let rest = work.schedule.next_rest_ends_in().unwrap();
         assert!(rest > REST_MIN / 2 && rest <= REST_MIN, "{rest:?}");
-        work.env.clock.sleep(rest);
-        assert_eq!(work.compact_one().unwrap(), Turn::Idle, "a compaction began beside a manual one that waits");
-        assert_eq!(work.next_rest_ends_in(), None, "a thread would wake up for nothing");
+        work.memory.env.clock.sleep(rest);
+        assert_eq!(
+            work.compactions.compact_one().unwrap(),
+            Turn::Idle,
+            "a compaction began beside a manual one that waits"
+        );
+        assert_eq!(work.schedule.next_rest_ends_in(), None, "a thread would wake up for nothing");
         assert!(keyspace.view.load().version.files().all(|(_, file)| !file.busy.load(Ordering::Acquire)));
     });
 }
@@ -128,7 +133,7 @@ fn a_job_that_is_just_beginning_is_waited_for() {
         is_over.load(Ordering::SeqCst)
     };
     std::thread::scope(|scope| {
-        let scheduling = lock(&work.scheduling);
+        let scheduling = work.schedule.lock();
         job.claim(true);
         scope.spawn(|| {
             work.wait_idle().unwrap();
@@ -142,9 +147,10 @@ fn a_job_that_is_just_beginning_is_waited_for() {
         let version = Arc::clone(&keyspace.view.load().version);
         let removed: Vec<_> =
             version.files().map(|(level, file)| Removed { level, number: file.meta.number }).collect();
-        let version = Arc::new(version.apply(&removed, &[], &work.versions.source).unwrap());
+        let version = Arc::new(version.apply(&removed, &[], &work.memory.versions.source).unwrap());
         keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
-        drop(Claimed::new(&work, &keyspace, &Arc::new(job.clone())));
+        let (schedule, keyspace) = (Arc::clone(&work.schedule), Arc::clone(&keyspace));
+        drop(Claimed { schedule, keyspace, job: Arc::new(job.clone()), is_postponed: false });
         work.memory.progress.notify();
         assert!(!between && !beside, "{between} {beside}");
     });
@@ -196,8 +202,8 @@ fn promise_7_a_failure_in_the_way_of_level_0_is_told() {
             let cause = answer(work, keyspace).expect("nobody can tell when there will be room");
             assert!(cause.contains(told), "{cause}");
             // When the rest has ended it is tried again, and may succeed.
-            work.env.clock.sleep(REST_MIN);
-            work.end_rests(keyspace, false);
+            work.memory.env.clock.sleep(REST_MIN);
+            work.schedule.end_rests(&work.schedule.lock(), keyspace, false);
             assert_eq!(answer(work, keyspace), None);
         });
     }
@@ -240,7 +246,7 @@ fn promise_7_a_thread_that_pauses_refuses_no_write_while_another_makes_way() {
     ];
     for (pausing, output_level, tables, waits) in cases {
         with_tables(&TREE, |work, keyspace| {
-            lock(&work.memory.troubles).compaction = full_disk(pausing);
+            lock(&work.memory.queue.troubles).compaction = full_disk(pausing);
             if !tables.is_empty() {
                 let running = job(keyspace, output_level, tables);
                 running.claim(true);
