@@ -1,0 +1,6 @@
+//! Integration tests of the crate, in one program.
+
+mod damage;
+mod equals_model;
+mod skipped;
+mod tasks;

@@ -1,0 +1,69 @@
+// A ring buffer in block memory, with a look-ahead word, a jump of the read pointer, and the three flags of the paper.
+//
+// `rdata` is the word at the read pointer whenever `avail` is not 0. A jump drops words that nobody wants: a value
+// whose entry the merge does not keep costs one cycle and no data path.
+// `full` comes SLACK words early, for writers that see it some cycles late.
+`default_nettype none
+module ring #(
+    parameter WIDTH = 64,
+    parameter LOG   = 9,
+    parameter SLACK = 4
+) (
+    input  wire             clk,
+    input  wire             clear,
+    input  wire             wr,
+    input  wire [WIDTH-1:0] wdata,
+    input  wire             rd,
+    input  wire             jump,
+    input  wire [LOG:0]     jump_words,
+    output wire [WIDTH-1:0] rdata,
+    output wire [LOG:0]     avail,
+    output wire             empty,
+    output wire             half_full,
+    output wire             full
+);
+    localparam DEPTH = 1 << LOG;
+
+    reg [WIDTH-1:0] mem[0:DEPTH-1];
+    reg [WIDTH-1:0] q;
+    // The read side sees a word one cycle after it was written: the block memory then has it.
+    reg [LOG:0] wptr, wptr_seen, rptr;
+
+    wire [LOG:0] rptr_next = rptr + (jump ? jump_words : {{LOG{1'b0}}, rd});
+    wire [LOG:0] used = wptr - rptr;
+
+    assign rdata     = q;
+    assign avail     = wptr_seen - rptr;
+    assign empty     = wptr_seen == rptr;
+    assign half_full = used >= DEPTH / 2;
+    assign full      = used >= DEPTH - SLACK;
+
+    always_ff @(posedge clk) begin
+        if (wr) mem[wptr[LOG-1:0]] <= wdata;
+        q <= mem[rptr_next[LOG-1:0]];
+    end
+
+    always_ff @(posedge clk) begin
+        if (clear) begin
+            wptr      <= '0;
+            wptr_seen <= '0;
+            rptr      <= '0;
+        end else begin
+            if (wr) wptr <= wptr + 1'b1;
+            wptr_seen <= wptr;
+            rptr      <= rptr_next;
+        end
+    end
+
+`ifndef SYNTHESIS
+    always_ff @(posedge clk)
+        if (!clear) begin
+            a_no_overflow : assert (!wr || used < DEPTH);
+            a_no_underflow : assert (!rd || !empty);
+            a_jump_inside : assert (!jump || jump_words <= avail);
+            a_one_movement : assert (!(rd && jump));
+            a_holds_no_more_than_it_can : assert (used <= DEPTH);
+        end
+`endif
+endmodule
+`default_nettype wire

@@ -1,0 +1,85 @@
+// Writes words to memory, one behind the other, in bursts of sixteen. Each block begins at a word.
+`default_nettype none
+module writer (
+    input  wire        clk,
+    input  wire        clear,
+    // No burst begins any more.
+    input  wire        halt,
+    input  wire [31:0] base,
+    input  wire [28:0] words_max,
+    input  wire        in_valid,
+    output wire        in_ready,
+    input  wire [63:0] in,
+    // All words have come.
+    input  wire        in_finished,
+    output wire        idle,
+    output wire        empty,
+    output reg         no_space,
+    output reg         aw_valid,
+    input  wire        aw_ready,
+    output reg  [31:0] aw_addr,
+    output reg  [3:0]  aw_len,
+    output wire        w_valid,
+    input  wire        w_ready,
+    output wire [63:0] w_data,
+    output wire        w_last,
+    input  wire        b_valid,
+    output wire        b_ready
+);
+    reg  [5:0]  held;
+    reg  [4:0]  left;
+    reg  [28:0] written;
+    reg  [9:0]  in_flight;
+    wire        q_empty, q_full, q_high;
+    wire        take = in_valid && in_ready;
+    wire        give = w_valid && w_ready;
+    fifo #(.WIDTH(64), .LOG(5)) words (
+        .clk, .clear, .wr(take), .wdata(in), .rd(give), .rdata(w_data), .empty(q_empty), .full(q_full), .high(q_high)
+    );
+    // `held` counts words that no burst has been begun for.
+    wire        whole = held >= 6'd16;
+    wire        begins = !halt && !no_space && (left == 0 || (w_last && w_ready)) && !aw_valid && (whole || (in_finished && held != 0))
+        && !in_flight[9];
+    wire [4:0]  burst = whole ? 5'd16 : held[4:0];
+    wire        fits = written + {24'd0, burst} <= words_max;
+
+    assign in_ready = !q_full;
+    assign w_valid  = left != 0;
+    assign w_last   = left == 5'd1;
+    assign b_ready  = 1'b1;
+    assign empty    = q_empty;
+    assign idle     = left == 0 && !aw_valid && in_flight == 0;
+
+    always_ff @(posedge clk) begin
+        if (clear) begin
+            held      <= '0;
+            left      <= '0;
+            written   <= '0;
+            in_flight <= '0;
+            aw_valid  <= 1'b0;
+            no_space  <= 1'b0;
+        end else begin
+            if (aw_ready) aw_valid <= 1'b0;
+            if (begins && fits) begin
+                aw_valid <= 1'b1;
+                aw_addr  <= base + {written, 3'b000};
+                aw_len   <= burst[3:0] - 1'b1;
+                written  <= written + {24'd0, burst};
+                left     <= burst;
+            end else if (give) left <= left - 1'b1;
+            if (begins && !fits) no_space <= 1'b1;
+            held <= held + {5'd0, take} - (begins && fits ? {1'b0, burst} : 6'd0);
+            if (begins && fits && !b_valid) in_flight <= in_flight + 1'b1;
+            else if (b_valid && !(begins && fits)) in_flight <= in_flight - 1'b1;
+        end
+    end
+
+`ifndef SYNTHESIS
+    always_ff @(posedge clk)
+        if (!clear) begin
+            a_a_burst_has_its_words : assert (!w_valid || !q_empty);
+            a_answers_to_bursts_alone : assert (!b_valid || in_flight != 0);
+        end
+`endif
+endmodule
+`default_nettype wire
