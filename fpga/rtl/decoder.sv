@@ -195,7 +195,7 @@ module decoder (
                 end
                 S_LENGTHS: if (whole && may_begin) begin
                     if (l_block || l_illegal || l_limit) begin
-                        c_entry_status <= l_block ? BLOCK : l_illegal ? ILLEGAL : LIMIT;
+                        if (c_entry_status == OK) c_entry_status <= l_block ? BLOCK : l_illegal ? ILLEGAL : LIMIT;
                         state <= S_RESTARTS;
                     end else begin
                         key_bytes    <= l_key[6:0];
@@ -216,7 +216,7 @@ module decoder (
                     p1       <= P_TRAILER;
                     at_first <= 1'b0;
                     if (t_limit || t_illegal) begin
-                        c_entry_status <= t_limit ? LIMIT : ILLEGAL;
+                        if (c_entry_status == OK) c_entry_status <= t_limit ? LIMIT : ILLEGAL;
                         state <= S_RESTARTS;
                     end else if (value_bytes != 0) state <= S_VALUE;
                     else state <= entries_left == 0 ? S_RESTARTS : S_LENGTHS;
@@ -315,7 +315,7 @@ module decoder (
             entries  <= '0;
         end else begin
             if (p2 == P_KEY) begin
-                key_wr <= !drain;
+                key_wr <= !drain && !failed;
                 if (first2 || !decided) begin
                     decided <= !is_equal;
                     ascends <= is_greater;

@@ -21,6 +21,7 @@ module unit #(
     input  wire                  below_all,
     input  wire [6:0]            key_bytes_max,
     input  wire [13:0]           value_bytes_max,
+    input  wire [31:0]           entries_max,
     input  wire [15:0]           block_bytes,
     input  wire [15:0]           restart_interval,
     input  wire [31:0]           emit_from,
@@ -71,6 +72,7 @@ module unit #(
     output wire [WBITS-1:0]      twice_way,
     output reg  [31:0]           twice_entry,
     output wire                  no_space,
+    output reg                   too_many,
     output wire [31:0]           kept,
     output wire [31:0]           emitted_to,
     output wire [31:0]           dropped_hidden,
@@ -83,7 +85,7 @@ module unit #(
 );
     wire clear = start;
     wire [WAYS-1:0] wrong;
-    wire halt = (|wrong) || twice || no_space;
+    wire halt = (|wrong) || twice || no_space || too_many;
 
     wire [WAYS-1:0] word_valid, word_taken, decoder_done, queue_ready, fetch_ready;
     wire [64:0]     fetched;
@@ -217,6 +219,21 @@ module unit #(
         .empty(w_empty), .no_space, .aw_valid, .aw_ready, .aw_addr, .aw_len, .w_valid, .w_ready, .w_data, .w_last,
         .b_valid, .b_ready
     );
+
+    // Entries of all ways, against what the task says.
+    reg  [31:0] entries;
+    reg         counts;
+    reg  [31:0] sum;
+    always_comb begin
+        sum = '0;
+        for (int w = 0; w < WAYS; w++) sum = sum + way_entries[w];
+    end
+    always_ff @(posedge clk) begin
+        entries <= sum;
+        counts  <= !clear;
+        if (clear) too_many <= 1'b0;
+        else if (counts && entries > entries_max) too_many <= 1'b1;
+    end
 
     reg has_number;
     always_ff @(posedge clk) begin

@@ -26,29 +26,38 @@ module writer (
     input  wire        b_valid,
     output wire        b_ready
 );
-    reg  [5:0]  held;
+    reg  [6:0]  held;
     reg  [4:0]  left;
     reg  [28:0] written;
     reg  [9:0]  in_flight;
     wire        q_empty, q_full, q_high;
     wire        take = in_valid && in_ready;
     wire        give = w_valid && w_ready;
-    fifo #(.WIDTH(64), .LOG(5)) words (
+    fifo #(.WIDTH(64), .LOG(6)) words (
         .clk, .clear, .wr(take), .wdata(in), .rd(give), .rdata(w_data), .empty(q_empty), .full(q_full), .high(q_high)
     );
-    // `held` counts words that no burst has been begun for.
-    wire        whole = held >= 6'd16;
-    wire        begins = !halt && !no_space && (left == 0 || (w_last && w_ready)) && !aw_valid && (whole || (in_finished && held != 0))
+    // A burst's address goes ahead of its words, so that bursts follow each other without a gap. `held` counts words
+    // that no burst has been begun for.
+    wire        whole = held >= 7'd16;
+    wire        lens_empty, lens_full, lens_high;
+    wire        begins = !halt && !no_space && !aw_valid && !lens_full && (whole || (in_finished && held != 0))
         && !in_flight[9];
     wire [4:0]  burst = whole ? 5'd16 : held[4:0];
     wire        fits = written + {24'd0, burst} <= words_max;
+    wire        goes = begins && fits;
+    wire [4:0]  len;
+    wire        next = !lens_empty && (left == 0 || (w_last && w_ready));
+    fifo #(.WIDTH(5), .LOG(2)) lens (
+        .clk, .clear, .wr(goes), .wdata(burst), .rd(next), .rdata(len), .empty(lens_empty), .full(lens_full),
+        .high(lens_high)
+    );
 
     assign in_ready = !q_full;
     assign w_valid  = left != 0;
     assign w_last   = left == 5'd1;
     assign b_ready  = 1'b1;
     assign empty    = q_empty;
-    assign idle     = left == 0 && !aw_valid && in_flight == 0;
+    assign idle     = left == 0 && lens_empty && !aw_valid && in_flight == 0;
 
     always_ff @(posedge clk) begin
         if (clear) begin
@@ -60,17 +69,18 @@ module writer (
             no_space  <= 1'b0;
         end else begin
             if (aw_ready) aw_valid <= 1'b0;
-            if (begins && fits) begin
+            if (goes) begin
                 aw_valid <= 1'b1;
                 aw_addr  <= base + {written, 3'b000};
                 aw_len   <= burst[3:0] - 1'b1;
                 written  <= written + {24'd0, burst};
-                left     <= burst;
-            end else if (give) left <= left - 1'b1;
+            end
+            if (next) left <= len;
+            else if (give) left <= left - 1'b1;
             if (begins && !fits) no_space <= 1'b1;
-            held <= held + {5'd0, take} - (begins && fits ? {1'b0, burst} : 6'd0);
-            if (begins && fits && !b_valid) in_flight <= in_flight + 1'b1;
-            else if (b_valid && !(begins && fits)) in_flight <= in_flight - 1'b1;
+            held <= held + {6'd0, take} - (goes ? {2'b00, burst} : 7'd0);
+            if (goes && !b_valid) in_flight <= in_flight + 1'b1;
+            else if (b_valid && !goes) in_flight <= in_flight - 1'b1;
         end
     end
 

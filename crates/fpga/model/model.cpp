@@ -17,7 +17,7 @@
 #endif
 
 // Rust asserts the same of its own structs.
-static_assert(sizeof(SituFpgaTask) == 200 && sizeof(SituFpgaResult) == 168 && sizeof(SituFpgaTrace) == 12);
+static_assert(sizeof(SituFpgaTask) == 208 && sizeof(SituFpgaResult) == 168 && sizeof(SituFpgaTrace) == 12);
 
 namespace {
 
@@ -65,6 +65,7 @@ extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
     unit->restart_interval = task->restart_interval;
     unit->emit_from = task->emit_from;
     unit->emit_bytes_max = task->emit_bytes_max;
+    unit->entries_max = task->entries_max;
     unit->out_base = 0;
     unit->out_words_max = task->out_bytes_max / 8;
     unit->snapshot_valid = (1u << task->snapshots) - 1;

@@ -42,6 +42,8 @@ typedef struct {
     uint32_t restart_interval;
     uint32_t emit_from;
     uint32_t emit_bytes_max;
+    uint32_t entries_max;
+    uint32_t zero;
     uint32_t latency;
     uint32_t stall_per_1000;
 } SituFpgaTask;

@@ -66,6 +66,7 @@ pub(crate) struct UnitTask {
     pub(crate) restart_interval: u32,
     pub(crate) emit_from: u32,
     pub(crate) emit_bytes_max: u32,
+    pub(crate) entries_max: u32,
     pub(crate) out_bytes_max: u64,
     pub(crate) side_words_max: u64,
     pub(crate) cycles_max: u64,
@@ -132,6 +133,8 @@ mod circuit {
         restart_interval: u32,
         emit_from: u32,
         emit_bytes_max: u32,
+        entries_max: u32,
+        zero: u32,
         latency: u32,
         stall_per_1000: u32,
     }
@@ -161,7 +164,7 @@ mod circuit {
     }
 
     // `model.cpp` asserts the same of its own structs.
-    const _: () = assert!(size_of::<RawTask>() == 200 && size_of::<RawResult>() == 168 && size_of::<Cycle>() == 12);
+    const _: () = assert!(size_of::<RawTask>() == 208 && size_of::<RawResult>() == 168 && size_of::<Cycle>() == 12);
 
     unsafe extern "C" {
         fn situ_fpga_run(task: *const RawTask, result: *mut RawResult) -> i32;
@@ -191,6 +194,8 @@ mod circuit {
             restart_interval: task.restart_interval,
             emit_from: task.emit_from,
             emit_bytes_max: task.emit_bytes_max,
+            entries_max: task.entries_max,
+            zero: 0,
             latency: memory.latency,
             stall_per_1000: memory.stall_per_1000,
         };

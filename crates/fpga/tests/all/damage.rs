@@ -59,7 +59,8 @@ fn damage_below_a_sound_checksum_gets_the_models_status() {
         }
         for _ in 0..1 + rng.below(2) {
             let sound = rng.below(8) != 0;
-            damage(rng, &blocks[rng.index(blocks.len())], &mut data, sound);
+            let block = blocks[rng.index(blocks.len())];
+            damage(rng, &block, &mut data, sound);
         }
         match run(&device, &data, memory(rng)).unwrap() {
             Ok(_) => {
