@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const MODULES: [&str; 13] = [
-    "crc32c", "fifo", "ring", "keyring", "fetch", "decoder", "merge", "visible", "encoder", "packer", "seal", "writer",
+const MODULES: [&str; 14] = [
+    "crc32c", "fifo", "ring", "skid", "keyring", "fetch", "decoder", "merge", "visible", "encoder", "packer", "seal", "writer",
     "unit",
 ];
 

@@ -42,7 +42,7 @@ module decoder (
 );
     localparam OK = 3'd0, CHECKSUM = 3'd1, BLOCK = 3'd2, ORDER = 3'd3, LIMIT = 3'd4, ILLEGAL = 3'd7;
 
-    localparam S_IDLE = 4'd0, S_LOAD = 4'd1, S_LENGTHS = 4'd2, S_KEY = 4'd3, S_TRAILER = 4'd4, S_VALUE = 4'd5,
+    localparam S_IDLE = 4'd0, S_LOAD = 4'd1, S_LENGTHS = 4'd2, S_CHECK = 4'd11, S_KEY = 4'd3, S_TRAILER = 4'd4, S_VALUE = 4'd5,
         S_RESTARTS = 4'd6, S_COUNT = 4'd7, S_WAIT = 4'd8, S_END = 4'd9, S_DONE = 4'd10;
     reg [3:0] state;
 
@@ -70,29 +70,41 @@ module decoder (
     wire        shift = off_next[3];
     wire        load = state != S_IDLE && state != S_LOAD && words_left != 0 && word_valid && (shift || !w1_valid);
 
-    // The lengths of an entry. `key_bytes` is that of the entry before until they are taken.
+    // The lengths of an entry: taken in one cycle, checked in the next. `key_bytes` is that of the entry before
+    // meanwhile. Fewer than eleven bytes are no entry.
     reg  [6:0]  key_bytes;
-    wire [7:0]  l_shared = window[7:0], l_unshared = window[15:8];
-    wire        l_long   = window[23];
-    wire [13:0] l_value  = {l_long ? window[30:24] : 7'd0, window[22:16]};
-    wire        l_illegal = l_shared[7] || l_unshared[7] || (l_long && window[31]);
+    reg  [31:0] lengths;
+    wire        is_short = entries_left < 16'd11;
+    wire        is_long = window[23];
+    wire [7:0]  l_shared = lengths[7:0], l_unshared = lengths[15:8];
+    wire        l_long   = lengths[23];
+    wire [13:0] l_value  = {l_long ? lengths[30:24] : 7'd0, lengths[22:16]};
+    wire        l_illegal = l_shared[7] || l_unshared[7] || (l_long && lengths[31]);
     wire [8:0]  l_key    = {1'b0, l_shared} + {1'b0, l_unshared};
     wire [15:0] l_entry  = {8'd0, l_unshared} + {2'd0, l_value} + (l_long ? 16'd12 : 16'd11);
     wire        l_block  = l_entry > entries_left || l_shared > {1'b0, at_first ? 7'd0 : key_bytes};
     wire        l_limit  = l_key > {2'd0, key_bytes_max} || l_value > value_bytes_max;
     wire        may_begin = drain || (!key_half_full && !value_half_full);
 
-    // The entry.
+    // The entry. What a word of the key takes is known a cycle ahead: `k_left` bytes of the suffix are left, and the
+    // first `k_shared` words and `k_from` bytes are those of the key before.
     reg  [6:0]  shared;
     reg  [13:0] value_bytes, value_left;
     reg  [2:0]  at;
-    wire [6:0]  k_base  = {1'b0, at, 3'b000};
-    wire [6:0]  k_rest  = key_bytes - k_base;
+    reg  [6:0]  k_left;
+    reg  [3:0]  k_take;
+    wire [6:0]  k_rest  = key_bytes - {1'b0, at, 3'b000};
     wire        k_last  = k_rest <= 7'd8;
     wire [3:0]  k_end   = k_last ? k_rest[3:0] : 4'd8;
-    wire [7:0]  k_keep_long = {1'b0, shared} - {1'b0, k_base};
-    wire [3:0]  k_keep  = k_keep_long[7] ? 4'd0 : k_keep_long[6:3] != 0 ? 4'd8 : {1'b0, k_keep_long[2:0]};
-    wire [3:0]  k_take  = k_keep >= k_end ? 4'd0 : k_end - k_keep;
+    wire        k_is_shared = {1'b0, at} < shared[6:3];
+    wire [3:0]  k_keep  = k_is_shared ? 4'd8 : {1'b0, at} == shared[6:3] ? {1'b0, shared[2:0]} : 4'd0;
+    wire [6:0]  k_left_next = k_left - {3'd0, k_take};
+    wire [3:0]  at_next = {1'b0, at} + 1'b1;
+    wire [3:0]  k_space = at_next < shared[6:3] ? 4'd0 : at_next == shared[6:3] ? 4'd8 - {1'b0, shared[2:0]} : 4'd8;
+    wire [3:0]  k_first_space = l_shared[6:3] != 0 ? 4'd0 : 4'd8 - {1'b0, l_shared[2:0]};
+    function automatic logic [3:0] fewer(input logic [6:0] bytes, input logic [3:0] space);
+        fewer = bytes > {3'd0, space} ? space : bytes[3:0];
+    endfunction
 
     wire [7:0]  t_kind  = window[7:0];
     wire        t_limit = t_kind > 8'd2;
@@ -105,7 +117,7 @@ module decoder (
         take = 4'd0;
         case (state)
             S_LENGTHS:
-            if (whole && may_begin && !l_block && !l_illegal && !l_limit) take = l_long ? 4'd4 : 4'd3;
+            if (whole && may_begin && !is_short) take = is_long ? 4'd4 : 4'd3;
             S_KEY: if (whole) take = k_take;
             S_TRAILER: if (whole) take = 4'd8;
             S_VALUE: if (whole && (drain || !value_full)) take = v_last ? value_left[3:0] : 4'd8;
@@ -194,22 +206,31 @@ module decoder (
                     state      <= entries_left == 0 ? S_RESTARTS : S_LENGTHS;
                 end
                 S_LENGTHS: if (whole && may_begin) begin
+                    lengths <= window[31:0];
+                    state   <= is_short ? S_RESTARTS : S_CHECK;
+                    if (is_short && c_entry_status == OK) c_entry_status <= BLOCK;
+                end
+                S_CHECK: begin
+                    at     <= '0;
+                    k_left <= l_unshared[6:0];
+                    k_take <= fewer(l_unshared[6:0], k_first_space);
+                    value_bytes  <= l_value;
+                    value_left   <= l_value;
+                    entries_left <= entries_left - l_entry;
                     if (l_block || l_illegal || l_limit) begin
                         if (c_entry_status == OK) c_entry_status <= l_block ? BLOCK : l_illegal ? ILLEGAL : LIMIT;
                         state <= S_RESTARTS;
                     end else begin
-                        key_bytes    <= l_key[6:0];
-                        shared       <= l_shared[6:0];
-                        value_bytes  <= l_value;
-                        value_left   <= l_value;
-                        entries_left <= entries_left - l_entry;
-                        at    <= '0;
-                        state <= S_KEY;
+                        key_bytes <= l_key[6:0];
+                        shared    <= l_shared[6:0];
+                        state     <= S_KEY;
                     end
                 end
                 S_KEY: if (whole) begin
                     p1 <= P_KEY;
                     at <= at + 1'b1;
+                    k_left <= k_left_next;
+                    k_take <= fewer(k_left_next, k_space);
                     if (k_last) state <= S_TRAILER;
                 end
                 S_TRAILER: if (whole) begin

@@ -102,17 +102,19 @@ module encoder #(
     reg [3:0] state;
 
     wire        can = !chunk_valid || chunk_ready;
-    wire        is_due = since >= restart_interval;
-    wire [15:0] p_cut_bytes = is_due ? p_whole : p_part;
-    wire        p_cut = !is_empty && {1'b0, full_bytes} + {1'b0, p_cut_bytes} > {1'b0, block_bytes};
-    wire        p_written = !p_drop && !is_stopped && kept >= emit_from;
+    // What the next entry does to the block is worked out while the one before is written: `p_checked` says that it
+    // is. `room` is what the block has left.
+    reg         p_checked, is_due, cut_whole, cut_part, is_from;
+    reg  [17:0] room;
+    wire        p_cut = !is_empty && (is_due ? cut_whole : cut_part);
+    wire        p_written = !p_drop && !is_stopped && is_from;
     wire        p_restart = is_due || is_empty;
     wire [6:0]  p_prefix = p_restart ? 7'd0 : p_shared;
     wire [6:0]  p_suffix = p_key_bytes - p_prefix;
     wire [15:0] p_bytes = p_restart ? p_whole : p_part;
     wire        p_long = p_value_bytes >= 14'd128;
-    wire        next_writes = state == S_NEXT && p_valid && p_written && !p_cut && can && !halt;
-    wire        next_skips = state == S_NEXT && p_valid && !p_written && !halt;
+    wire        next_writes = state == S_NEXT && p_checked && p_written && !p_cut && can && !halt;
+    wire        next_skips = state == S_NEXT && p_checked && !p_written && !halt;
     assign p_rd = next_writes || next_skips;
 
     // Keys.
@@ -166,6 +168,9 @@ module encoder #(
             chunk_valid <= 1'b0;
             bytes       <= '0;
             full_bytes  <= 16'd8;
+            room        <= {2'b00, block_bytes} - 18'd8;
+            p_checked   <= 1'b0;
+            is_due      <= 1'b0;
             since       <= '0;
             restarts    <= '0;
             is_empty    <= 1'b1;
@@ -174,6 +179,11 @@ module encoder #(
             kept        <= '0;
             emitted_to  <= '0;
         end else begin
+            p_checked <= p_valid && !p_rd;
+            is_due    <= since >= restart_interval;
+            is_from   <= kept >= emit_from;
+            cut_whole <= $signed({2'b00, p_whole}) > $signed(room);
+            cut_part  <= $signed({2'b00, p_part}) > $signed(room);
             if (p_rd) p_valid <= 1'b0;
             if (q_rd) begin
                 p_valid <= 1'b1;
@@ -208,11 +218,12 @@ module encoder #(
                         emitted_to  <= kept + 1'b1;
                         bytes       <= bytes + p_bytes;
                         full_bytes  <= full_bytes + p_bytes + (p_restart ? 16'd4 : 16'd0);
+                        room        <= room - {2'b00, p_bytes} - (p_restart ? 18'd4 : 18'd0);
                         since       <= p_restart ? 16'd1 : since + 1'b1;
                         if (p_restart) restarts <= restarts + 1'b1;
                         is_empty    <= 1'b0;
-                        state       <= p_suffix != 0 || is_empty ? S_KEY : S_TRAILER;
-                    end else if (p_valid && p_written && p_cut) state <= S_CLOSE;
+                        state       <= p_key_bytes != p_prefix || is_empty ? S_KEY : S_TRAILER;
+                    end else if (p_checked && p_written && p_cut) state <= S_CLOSE;
                     else if (in_finished && q_empty && !p_valid) state <= is_empty ? S_END : S_CLOSE;
                 end
                 S_KEY: if (key_goes) begin
@@ -268,6 +279,7 @@ module encoder #(
                     chunk_last  <= 1'b1;
                     bytes       <= '0;
                     full_bytes  <= 16'd8;
+                    room        <= {2'b00, block_bytes} - 18'd8;
                     since       <= '0;
                     restarts    <= '0;
                     is_empty    <= 1'b1;

@@ -48,9 +48,11 @@ module fetch #(
     reg [WAYS-1:0][2:0]  pad;
     reg [WAYS-1:0][LOG:0] reserved;
     reg [WAYS-1:0]       wants;
+    // A block's length is being worked out.
+    reg [WAYS-1:0]       busy;
 
     for (genvar w = 0; w < WAYS; w++) begin : g_ready
-        assign block_ready[w] = left[w] == 0;
+        assign block_ready[w] = left[w] == 0 && !busy[w];
     end
 
     // Bursts in flight: {way, first of a block, last of a block, off, pad}.
@@ -64,55 +66,90 @@ module fetch #(
         .empty(order_empty), .full(order_full)
     );
 
-    // Turns. The last address in flight may not be in the order yet: it is written one cycle later, with space for it.
+    // Turns: in one cycle a way's place is looked up, in the next the burst is asked for.
     reg  [WBITS-1:0] turn;
-    wire [28:0] turn_at   = at[turn];
-    wire [13:0] turn_left = left[turn];
+    reg              s_valid;
+    reg  [WBITS-1:0] s_way;
+    reg  [28:0]      s_at;
+    reg  [13:0]      s_left;
+    reg              s_first;
+    reg  [2:0]       s_off, s_pad;
+    reg  [WAYS-1:0]  taken_before;
     // Bursts do not cross 128 bytes, so they cross no page.
-    wire [4:0]  to_edge   = 5'd16 - {1'b0, turn_at[3:0]};
-    wire        is_rest   = turn_left <= {9'd0, to_edge};
-    wire [4:0]  burst     = is_rest ? turn_left[4:0] : to_edge;
-    wire        go        = wants[turn] && !order_full && !order_wr && (!ar_valid || ar_ready);
+    wire [4:0]  to_edge = 5'd16 - {1'b0, s_at[3:0]};
+    wire        is_rest = s_left <= {9'd0, to_edge};
+    wire [4:0]  burst   = is_rest ? s_left[4:0] : to_edge;
+    wire        go      = s_valid && !order_full && !order_wr && (!ar_valid || ar_ready);
+    wire [28:0] at_next   = s_at + {24'd0, burst};
+    wire [13:0] left_next = s_left - {9'd0, burst};
+    reg         block_taken;
+    reg  [WBITS-1:0] block_way1;
+    reg  [31:0] block_at1;
+    reg  [16:0] block_bytes1;
+    wire [13:0] block_words = 14'((block_bytes1 + {14'd0, block_at1[2:0]} + 17'd7) >> 3);
 
     always_ff @(posedge clk) begin
-        order_wr <= 1'b0;
+        order_wr     <= 1'b0;
+        taken_before <= taken;
+        turn    <= turn == WBITS'(WAYS - 1) ? '0 : turn + 1'b1;
+        block_taken  <= block_valid && block_ready[block_way] && !clear;
+        block_way1   <= block_way;
+        block_at1    <= block_at;
+        block_bytes1 <= block_bytes;
+        if (!s_valid || go) begin
+            s_valid <= wants[turn] && !clear && !(s_valid && s_way == turn);
+            s_way   <= turn;
+            s_at    <= at[turn];
+            s_left  <= left[turn];
+            s_first <= first[turn];
+            s_off   <= off[turn];
+            s_pad   <= pad[turn];
+        end
+        if (go) begin
+            ar_addr  <= {s_at, 3'b000};
+            ar_len   <= burst[3:0] - 1'b1;
+            order_in <= {s_way, s_first, is_rest, s_off, s_pad};
+        end
+        for (int w = 0; w < WAYS; w++) begin
+            // A way is looked up again only when its last burst has been counted.
+            wants[w] <= left[w] != 0 && !dead[w] && reserved[w] <= DEPTH - 32 && !busy[w]
+                && !(s_valid && s_way == WBITS'(w));
+            if (go && s_way == WBITS'(w)) begin
+                at[w]    <= at_next;
+                left[w]  <= left_next;
+                first[w] <= 1'b0;
+            end
+            reserved[w] <= reserved[w] + (go && s_way == WBITS'(w) ? {{(LOG - 4){1'b0}}, burst} : '0)
+                - {{LOG{1'b0}}, taken_before[w]};
+            if (block_valid && block_way == WBITS'(w) && block_ready[w]) busy[w] <= 1'b1;
+            if (block_taken && block_way1 == WBITS'(w)) begin
+                busy[w]  <= 1'b0;
+                at[w]    <= block_at1[31:3];
+                left[w]  <= block_words;
+                first[w] <= 1'b1;
+                off[w]   <= block_at1[2:0];
+                pad[w]   <= 3'd0 - block_bytes1[2:0] - block_at1[2:0];
+            end
+        end
         if (clear) begin
             ar_valid <= 1'b0;
+            s_valid  <= 1'b0;
             turn     <= '0;
             left     <= '0;
             reserved <= '0;
             wants    <= '0;
+            busy     <= '0;
         end else begin
             if (ar_ready) ar_valid <= 1'b0;
-            turn <= turn == WAYS - 1 ? '0 : turn + 1'b1;
-            for (int w = 0; w < WAYS; w++) begin
-                wants[w] <= left[w] != 0 && !dead[w] && reserved[w] <= DEPTH - 32;
-                reserved[w] <= reserved[w] - {{LOG{1'b0}}, taken[w]};
-            end
             if (go) begin
                 ar_valid <= 1'b1;
-                ar_addr  <= {turn_at, 3'b000};
-                ar_len   <= burst[3:0] - 1'b1;
                 order_wr <= 1'b1;
-                order_in <= {turn, first[turn], is_rest, off[turn], pad[turn]};
-                at[turn]    <= turn_at + {24'd0, burst};
-                left[turn]  <= turn_left - {9'd0, burst};
-                first[turn] <= 1'b0;
-                wants[turn] <= 1'b0;
-                reserved[turn] <= reserved[turn] + {{(LOG - 4){1'b0}}, burst} - {{LOG{1'b0}}, taken[turn]};
-            end
-            if (block_valid && block_ready[block_way]) begin
-                at[block_way]    <= block_at[31:3];
-                left[block_way]  <= 14'((block_bytes + {14'd0, block_at[2:0]} + 17'd7) >> 3);
-                first[block_way] <= 1'b1;
-                off[block_way]   <= block_at[2:0];
-                pad[block_way]   <= 3'd0 - block_bytes[2:0] - block_at[2:0];
             end
         end
     end
 
     assign r_ready = 1'b1;
-    assign idle    = order_empty && !order_wr && !ar_valid && !v1 && !v2 && !v3;
+    assign idle    = order_empty && !order_wr && !ar_valid && !s_valid && !v1 && !v2 && !v3;
 
     // 1: the beat as it comes.
     wire [WBITS-1:0] o_way;

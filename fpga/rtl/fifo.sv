@@ -12,8 +12,8 @@ module fifo #(
     output wire [WIDTH-1:0] rdata,
     output wire             empty,
     output wire             full,
-    // Four items before it is full, for writers that see it some cycles late.
-    output wire             high
+    // Six items before it is full, and a cycle late: for writers with some stages in front.
+    output reg              high
 );
     localparam DEPTH = 1 << LOG;
 
@@ -24,7 +24,8 @@ module fifo #(
     assign rdata = mem[rptr[LOG-1:0]];
     assign empty = wptr == rptr;
     assign full  = used == DEPTH[LOG:0];
-    assign high  = used >= DEPTH - 4;
+
+    always_ff @(posedge clk) high <= !clear && used >= DEPTH - 6;
 
     always_ff @(posedge clk) if (wr) mem[wptr[LOG-1:0]] <= wdata;
 

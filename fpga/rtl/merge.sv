@@ -14,6 +14,7 @@ module merge #(
     input  wire                  clk,
     input  wire                  clear,
     input  wire                  halt,
+    input  wire [WAYS-1:0]       ready,
     input  wire [WAYS-1:0]       empty,
     input  wire [WAYS-1:0]       done,
     input  wire [WAYS-1:0][67:0] word,
@@ -24,18 +25,18 @@ module merge #(
     // The winner's words: the key's, then its trailer.
     output reg                   out_valid,
     input  wire                  out_ready,
-    output reg  [63:0]           out_word,
-    output reg  [3:0]            out_code,
+    output wire [63:0]           out_word,
+    output wire [3:0]            out_code,
     output reg                   out_trailer,
-    output reg  [13:0]           out_value_bytes,
-    output reg  [WBITS-1:0]      out_way,
+    output wire [13:0]           out_value_bytes,
+    output wire [WBITS-1:0]      out_way,
     output reg                   finished,
     output reg                   twice,
     output reg  [WBITS-1:0]      twice_way
 );
     reg              first, at_trailer;
     reg  [WAYS-1:0]  alive;
-    wire [WAYS-1:0]  in = first ? ~empty : alive;
+    wire [WAYS-1:0]  in = first ? ready : alive;
 
     // The matches: less[v][w] says that the word of v comes before that of w.
     wire [WAYS-1:0][WAYS-1:0] less;
@@ -56,29 +57,52 @@ module merge #(
     end
 
     // The first of those that are left wins: they are all equal. A second one is an error behind the trailer.
-    wire [WAYS-1:0] rest = left & (left - 1'b1);
-    wire            has_second = rest != 0;
-    reg [WBITS-1:0] winner, second;
-    reg [67:0]      best;
-    always_comb begin
-        winner = '0;
-        second = '0;
-        best   = '0;
-        for (int w = WAYS - 1; w >= 0; w--) begin
-            if (left[w]) winner = w[WBITS-1:0];
-            if (rest[w]) second = w[WBITS-1:0];
-            if (left[w] && !rest[w]) best = best | word[w];
+    wire [WAYS-1:0] best;
+    wire [WAYS-1:0] goes_on;
+    for (genvar w = 0; w < WAYS; w++) begin : g_best
+        if (w == 0) begin : g_first
+            assign best[w] = left[w];
+        end else begin : g_other
+            assign best[w] = left[w] && left[w-1:0] == 0;
         end
+        assign goes_on[w] = left[w] && word[w][3:0] == 4'd9;
+    end
+    wire [WAYS-1:0] rest = left & ~best;
+
+    // The way of the second one, for the error's place.
+    reg [WAYS-1:0] twice_rest;
+    always_comb begin
+        twice_way = '0;
+        for (int w = WAYS - 1; w >= 0; w--) if (twice_rest[w]) twice_way = w[WBITS-1:0];
     end
 
+    // The winner's word is chosen one cycle later, from registers.
+    reg [WAYS-1:0][67:0] out_words;
+    reg [WAYS-1:0][13:0] out_lengths;
+    reg [WAYS-1:0]       out_best;
+    reg [81:0]           chosen;
+    reg [WBITS-1:0]      chosen_way;
+    always_comb begin
+        chosen     = '0;
+        chosen_way = '0;
+        for (int w = 0; w < WAYS; w++)
+            if (out_best[w]) begin
+                chosen     = chosen | {out_lengths[w], out_words[w]};
+                chosen_way = chosen_way | w[WBITS-1:0];
+            end
+    end
+    assign {out_value_bytes, out_word, out_code} = chosen;
+    assign out_way = chosen_way;
+
     // An entry begins when each way has one, or will have none.
-    wire all_there = (empty & ~done) == 0 && !(&empty);
-    wire go = !halt && !twice && (first ? all_there : 1'b1) && (!out_valid || out_ready);
+    wire [WAYS-1:0] none = done & empty & ~ready;
+    wire all_there = (&(ready | none)) && (|ready);
+    wire go = !halt && !twice && (all_there || !first) && (!out_valid || out_ready);
     wire ends = go && at_trailer;
 
     for (genvar w = 0; w < WAYS; w++) begin : g_out
-        assign step[w]   = go && !at_trailer && left[w];
-        assign pop[w]    = ends && winner == w && !has_second;
+        assign step[w]   = go && !at_trailer;
+        assign pop[w]    = ends && best[w];
         assign rewind[w] = ends;
     end
 
@@ -92,21 +116,20 @@ module merge #(
         end else begin
             if (out_ready) out_valid <= 1'b0;
             if (go) begin
-                out_valid   <= !(at_trailer && has_second);
-                out_word    <= best[67:4];
-                out_code    <= best[3:0];
+                out_valid   <= 1'b1;
                 out_trailer <= at_trailer;
-                out_value_bytes <= value_bytes[winner];
-                out_way     <= winner;
                 alive       <= left;
                 first       <= at_trailer;
-                at_trailer  <= !at_trailer && best[3:0] != 4'd9;
-                if (at_trailer && has_second) begin
-                    twice     <= 1'b1;
-                    twice_way <= second;
-                end
+                at_trailer  <= !at_trailer && goes_on == 0;
+                twice       <= at_trailer && rest != 0;
             end
-            finished <= first && (&done) && (&empty);
+            finished <= first && (&none);
+        end
+        if (go) begin
+            out_words   <= word;
+            out_lengths <= value_bytes;
+            out_best    <= best;
+            twice_rest  <= rest;
         end
     end
 

@@ -2,12 +2,12 @@
 //
 // `rdata` is the word at the read pointer whenever `avail` is not 0. A jump drops words that nobody wants: a value
 // whose entry the merge does not keep costs one cycle and no data path.
-// `full` comes SLACK words early, for writers that see it some cycles late.
+// `full` comes SLACK words early and, like `half_full`, a cycle late: writers have some stages in front.
 `default_nettype none
 module ring #(
     parameter WIDTH = 64,
     parameter LOG   = 9,
-    parameter SLACK = 4
+    parameter SLACK = 8
 ) (
     input  wire             clk,
     input  wire             clear,
@@ -19,8 +19,8 @@ module ring #(
     output wire [WIDTH-1:0] rdata,
     output wire [LOG:0]     avail,
     output wire             empty,
-    output wire             half_full,
-    output wire             full
+    output reg              half_full,
+    output reg              full
 );
     localparam DEPTH = 1 << LOG;
 
@@ -35,8 +35,6 @@ module ring #(
     assign rdata     = q;
     assign avail     = wptr_seen - rptr;
     assign empty     = wptr_seen == rptr;
-    assign half_full = used >= DEPTH / 2;
-    assign full      = used >= DEPTH - SLACK;
 
     always_ff @(posedge clk) begin
         if (wr) mem[wptr[LOG-1:0]] <= wdata;
@@ -48,9 +46,13 @@ module ring #(
             wptr      <= '0;
             wptr_seen <= '0;
             rptr      <= '0;
+            half_full <= 1'b0;
+            full      <= 1'b0;
         end else begin
             if (wr) wptr <= wptr + 1'b1;
             wptr_seen <= wptr;
+            half_full <= used >= DEPTH / 2;
+            full      <= used >= DEPTH - SLACK;
             rptr      <= rptr_next;
         end
     end

@@ -92,7 +92,7 @@ module unit #(
     wire            fetch_idle;
     wire [WAYS-1:0][67:0] key_word;
     wire [WAYS-1:0][13:0] key_value_bytes;
-    wire [WAYS-1:0] key_empty, key_step, key_rewind, key_pop;
+    wire [WAYS-1:0] key_empty, key_ready, key_step, key_rewind, key_pop;
     wire [WAYS-1:0][31:0] entry_number;
     wire [WAYS-1:0][63:0] value_word;
     wire [WAYS-1:0][LOG:0] value_avail;
@@ -129,6 +129,13 @@ module unit #(
             .empty(word_empty), .half_full(word_half), .full(word_full)
         );
 
+        wire        next_valid, next_rd;
+        wire [64:0] next_word;
+        skid #(.WIDTH(65)) ahead (
+            .clk, .clear, .in_valid(!word_empty), .in_rd(word_taken[w]), .in(word),
+            .out_valid(next_valid), .out_rd(next_rd), .out(next_word)
+        );
+
         wire        key_wr, key_commit, value_wr, value_empty, value_full;
         wire [67:0] key_in;
         wire [13:0] length_in;
@@ -136,7 +143,7 @@ module unit #(
         decoder decoder (
             .clk, .clear, .drain(halt), .key_bytes_max, .value_bytes_max,
             .block_valid(!queue_empty), .block(queue_block), .block_rd(queue_rd),
-            .word_valid(!word_empty), .word, .word_rd(word_taken[w]),
+            .word_valid(next_valid), .word(next_word), .word_rd(next_rd),
             .key_wr, .key_word(key_in), .key_commit, .key_value_bytes(length_in), .value_wr, .value_word(value_in),
             .key_half_full(key_half_full[w]), .value_half_full(value_half_full[w]), .value_full,
             .done(decoder_done[w]), .status(way_status[w]), .detail(way_detail[w]), .entries(way_entries[w])
@@ -148,11 +155,11 @@ module unit #(
             .clk, .clear, .wr(key_wr), .wdata(key_in), .commit(key_commit), .value_bytes(length_in),
             .step(key_step[w]), .rewind(key_rewind[w]), .pop(key_pop[w]),
             .rdata(key_word[w]), .first_value_bytes(key_value_bytes[w]), .empty(key_empty[w]),
-            .half_full(key_half_full[w]), .entries(key_entries)
+            .ready(key_ready[w]), .half_full(key_half_full[w]), .entries(key_entries)
         );
         assign entry_number[w] = way_entries[w] - {27'd0, key_entries} - {31'd0, key_commit};
 
-        ring #(.WIDTH(64), .LOG(LOG), .SLACK(4)) values (
+        ring #(.WIDTH(64), .LOG(LOG), .SLACK(8)) values (
             .clk, .clear, .wr(value_wr), .wdata(value_in), .rd(value_rd[w]),
             .jump(value_jump[w]), .jump_words(value_jump_words), .rdata(value_word[w]), .avail(value_avail[w]),
             .empty(value_empty), .half_full(value_half_full[w]), .full(value_full)
@@ -165,7 +172,7 @@ module unit #(
     wire [13:0]     m_value_bytes;
     wire [WBITS-1:0] m_way;
     merge #(.WAYS(WAYS), .WBITS(WBITS)) merge (
-        .clk, .clear, .halt, .empty(key_empty), .done(decoder_done), .word(key_word), .value_bytes(key_value_bytes),
+        .clk, .clear, .halt, .ready(key_ready), .empty(key_empty), .done(decoder_done), .word(key_word), .value_bytes(key_value_bytes),
         .step(key_step), .rewind(key_rewind), .pop(key_pop),
         .out_valid(m_valid), .out_ready(m_ready), .out_word(m_word), .out_code(m_code), .out_trailer(m_trailer),
         .out_value_bytes(m_value_bytes), .out_way(m_way), .finished(m_finished), .twice, .twice_way
