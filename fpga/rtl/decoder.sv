@@ -62,13 +62,14 @@ module decoder (
     reg  [63:0] w0, w1;
     reg         w1_valid;
     reg  [2:0]  off;
-    wire        whole = w1_valid || words_left == 0;
+    reg         no_more;
+    wire        whole = w1_valid || no_more;
     wire [127:0] both = {w1, w0};
     wire [63:0] window = 64'(both >> {off, 3'b000});
     reg  [3:0]  take;
     wire [4:0]  off_next = {2'd0, off} + {1'b0, take};
     wire        shift = off_next[3];
-    wire        load = state != S_IDLE && state != S_LOAD && words_left != 0 && word_valid && (shift || !w1_valid);
+    wire        load = state != S_IDLE && state != S_LOAD && !no_more && word_valid && (shift || !w1_valid);
 
     // The lengths of an entry: taken in one cycle, checked in the next. `key_bytes` is that of the entry before
     // meanwhile. Fewer than eleven bytes are no entry.
@@ -84,6 +85,9 @@ module decoder (
     wire [15:0] l_entry  = {8'd0, l_unshared} + {2'd0, l_value} + (l_long ? 16'd12 : 16'd11);
     wire        l_block  = l_entry > entries_left || l_shared > {1'b0, at_first ? 7'd0 : key_bytes};
     wire        l_limit  = l_key > {2'd0, key_bytes_max} || l_value > value_bytes_max;
+    // What is wrong with them: the key goes no further.
+    reg         e_block, e_illegal, e_limit;
+    wire        e_any = e_block || e_illegal || e_limit;
     wire        may_begin = drain || (!key_half_full && !value_half_full);
 
     // The entry. What a word of the key takes is known a cycle ahead: `k_left` bytes of the suffix are left, and the
@@ -118,7 +122,7 @@ module decoder (
         case (state)
             S_LENGTHS:
             if (whole && may_begin && !is_short) take = is_long ? 4'd4 : 4'd3;
-            S_KEY: if (whole) take = k_take;
+            S_KEY: if (whole && !e_any) take = k_take;
             S_TRAILER: if (whole) take = 4'd8;
             S_VALUE: if (whole && (drain || !value_full)) take = v_last ? value_left[3:0] : 4'd8;
             S_RESTARTS: if (whole) take = r_take;
@@ -171,6 +175,7 @@ module decoder (
             status <= OK;
             detail <= '0;
             words_left <= '0;
+            no_more    <= 1'b1;
             w1_valid   <= 1'b0;
             key_bytes  <= '0;
         end else begin
@@ -182,6 +187,7 @@ module decoder (
                 w1         <= word[63:0];
                 w1_valid   <= 1'b1;
                 words_left <= words_left - 1'b1;
+                no_more    <= words_left == 14'd1;
                 is_bad     <= word[64];
             end
             off      <= off_next[2:0];
@@ -191,6 +197,7 @@ module decoder (
                     if (d_end) state <= S_DONE;
                     else state <= S_LOAD;
                     words_left   <= d_words[13:0];
+                    no_more      <= 1'b0;
                     entries_left <= d_entry_bytes;
                     to_count     <= d_raw_bytes - 16'd4;
                     off          <= d_off;
@@ -217,16 +224,17 @@ module decoder (
                     value_bytes  <= l_value;
                     value_left   <= l_value;
                     entries_left <= entries_left - l_entry;
-                    if (l_block || l_illegal || l_limit) begin
-                        if (c_entry_status == OK) c_entry_status <= l_block ? BLOCK : l_illegal ? ILLEGAL : LIMIT;
-                        state <= S_RESTARTS;
-                    end else begin
-                        key_bytes <= l_key[6:0];
-                        shared    <= l_shared[6:0];
-                        state     <= S_KEY;
-                    end
+                    e_block   <= l_block;
+                    e_illegal <= l_illegal;
+                    e_limit   <= l_limit;
+                    key_bytes <= l_key[6:0];
+                    shared    <= l_shared[6:0];
+                    state     <= S_KEY;
                 end
-                S_KEY: if (whole) begin
+                S_KEY: if (e_any) begin
+                    if (c_entry_status == OK) c_entry_status <= e_block ? BLOCK : e_illegal ? ILLEGAL : LIMIT;
+                    state <= S_RESTARTS;
+                end else if (whole) begin
                     p1 <= P_KEY;
                     at <= at + 1'b1;
                     k_left <= k_left_next;
@@ -248,7 +256,7 @@ module decoder (
                     if (v_last) state <= entries_left == 0 ? S_RESTARTS : S_LENGTHS;
                 end
                 S_RESTARTS: if (whole && to_count == 0) state <= S_COUNT;
-                S_COUNT: if (whole && words_left == 0) begin
+                S_COUNT: if (whole && no_more) begin
                     c_count <= window[31:0];
                     c_type  <= window[39:32];
                     state   <= S_WAIT;

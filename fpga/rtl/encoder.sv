@@ -25,11 +25,12 @@ module encoder #(
     input  wire [95+WBITS:0]       in,
     // All entries have come.
     input  wire                    in_finished,
-    output wire                    bank_held,
-    output wire [1:0]              bank_first,
+    output reg                     bank_held,
+    output reg  [1:0]              bank_first,
     output wire [4:0]              key_at,
     input  wire [63:0]             key_word,
     input  wire [WAYS-1:0][63:0]   value_word,
+    input  wire [WAYS-1:0]         value_empty,
     input  wire [WAYS-1:0][LOG:0]  value_avail,
     output wire [WAYS-1:0]         value_rd,
     output wire [WAYS-1:0]         value_jump,
@@ -130,10 +131,12 @@ module encoder #(
     wire        key_goes = state == S_KEY && can && side_can;
 
     // Values.
-    wire        value_goes = state == S_VALUE && can && value_avail[a_way] != 0;
+    wire        value_goes = state == S_VALUE && can && !value_empty[a_way];
     wire        v_last = a_left <= 14'd8;
     wire [10:0] s_words = a_skip >= 11'd256 ? 11'd256 : a_skip;
-    wire        skip_goes = state == S_SKIP && value_avail[a_way] >= s_words[LOG:0];
+    // Looked up in one cycle, done in the next.
+    reg         enough;
+    wire        skip_goes = state == S_SKIP && enough;
     assign value_jump_words = s_words[LOG:0];
     for (genvar w = 0; w < WAYS; w++) begin : g_value
         assign value_rd[w]   = value_goes && a_way == w;
@@ -151,8 +154,10 @@ module encoder #(
     end
 
     // Which banks of keys are needed.
-    assign bank_held  = state == S_KEY || p_valid || !q_empty;
-    assign bank_first = state == S_KEY ? a_bank : p_valid ? p_bank : q_bank;
+    always_ff @(posedge clk) begin
+        bank_held  <= state == S_KEY || p_valid || !q_empty;
+        bank_first <= state == S_KEY ? a_bank : p_valid ? p_bank : q_bank;
+    end
     assign finished   = state == S_END;
 
     // Reports.
@@ -170,6 +175,7 @@ module encoder #(
             full_bytes  <= 16'd8;
             room        <= {2'b00, block_bytes} - 18'd8;
             p_checked   <= 1'b0;
+            enough      <= 1'b0;
             is_due      <= 1'b0;
             since       <= '0;
             restarts    <= '0;
@@ -180,6 +186,7 @@ module encoder #(
             emitted_to  <= '0;
         end else begin
             p_checked <= p_valid && !p_rd;
+            enough    <= state == S_SKIP && !enough && value_avail[a_way] >= s_words[LOG:0];
             is_due    <= since >= restart_interval;
             is_from   <= kept >= emit_from;
             cut_whole <= $signed({2'b00, p_whole}) > $signed(room);
@@ -377,7 +384,7 @@ module encoder #(
             a_a_block_is_not_empty : assert (state != S_RESTART || restarts != 0);
             a_sums_agree : assert (state != S_COUNT || full_bytes == bytes + {1'b0, restarts, 2'b00} + 16'd8);
         end
-    c_value_is_not_there_yet : cover property (@(posedge clk) state == S_VALUE && value_avail[a_way] == 0);
+    c_value_is_not_there_yet : cover property (@(posedge clk) state == S_VALUE && value_empty[a_way]);
     c_packer_is_full : cover property (@(posedge clk) chunk_valid && !chunk_ready);
     c_jump_over_half_a_ring : cover property (@(posedge clk) skip_goes && s_words == 11'd256);
     c_report_waits : cover property (@(posedge clk) state == S_LAST && can && report_ready);

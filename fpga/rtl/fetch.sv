@@ -90,7 +90,7 @@ module fetch #(
 
     always_ff @(posedge clk) begin
         order_wr     <= 1'b0;
-        taken_before <= taken;
+        taken_before <= clear ? '0 : taken;
         turn    <= turn == WBITS'(WAYS - 1) ? '0 : turn + 1'b1;
         block_taken  <= block_valid && block_ready[block_way] && !clear;
         block_way1   <= block_way;

@@ -18,7 +18,7 @@ module ring #(
     input  wire [LOG:0]     jump_words,
     output wire [WIDTH-1:0] rdata,
     output wire [LOG:0]     avail,
-    output wire             empty,
+    output reg              empty,
     output reg              half_full,
     output reg              full
 );
@@ -26,15 +26,16 @@ module ring #(
 
     reg [WIDTH-1:0] mem[0:DEPTH-1];
     reg [WIDTH-1:0] q;
-    // The read side sees a word one cycle after it was written: the block memory then has it.
-    reg [LOG:0] wptr, wptr_seen, rptr;
+    // The read side sees a word one cycle after it was written: the block memory then has it. The pointer behind
+    // `rptr` is kept, too, so that a late `rd` only chooses.
+    reg [LOG:0] wptr, wptr_seen, rptr, rptr_1;
 
-    wire [LOG:0] rptr_next = rptr + (jump ? jump_words : {{LOG{1'b0}}, rd});
+    wire [LOG:0] rptr_jump = rptr + jump_words;
+    wire [LOG:0] rptr_next = rd ? rptr_1 : jump ? rptr_jump : rptr;
     wire [LOG:0] used = wptr - rptr;
 
-    assign rdata     = q;
-    assign avail     = wptr_seen - rptr;
-    assign empty     = wptr_seen == rptr;
+    assign rdata = q;
+    assign avail = wptr_seen - rptr;
 
     always_ff @(posedge clk) begin
         if (wr) mem[wptr[LOG-1:0]] <= wdata;
@@ -46,14 +47,19 @@ module ring #(
             wptr      <= '0;
             wptr_seen <= '0;
             rptr      <= '0;
+            rptr_1    <= {{LOG{1'b0}}, 1'b1};
+            empty     <= 1'b1;
             half_full <= 1'b0;
             full      <= 1'b0;
         end else begin
             if (wr) wptr <= wptr + 1'b1;
             wptr_seen <= wptr;
+            rptr      <= rptr_next;
+            if (rd) rptr_1 <= rptr_1 + 1'b1;
+            else if (jump) rptr_1 <= rptr_jump + 1'b1;
+            empty     <= rd ? wptr == rptr_1 : jump ? wptr == rptr_jump : wptr == rptr;
             half_full <= used >= DEPTH / 2;
             full      <= used >= DEPTH - SLACK;
-            rptr      <= rptr_next;
         end
     end
 

@@ -96,7 +96,7 @@ module unit #(
     wire [WAYS-1:0][31:0] entry_number;
     wire [WAYS-1:0][63:0] value_word;
     wire [WAYS-1:0][LOG:0] value_avail;
-    wire [WAYS-1:0] value_rd, value_jump;
+    wire [WAYS-1:0] value_rd, value_jump, value_empty;
     wire [LOG:0]    value_jump_words;
 
     assign block_ready = queue_ready & fetch_ready;
@@ -136,7 +136,7 @@ module unit #(
             .out_valid(next_valid), .out_rd(next_rd), .out(next_word)
         );
 
-        wire        key_wr, key_commit, value_wr, value_empty, value_full;
+        wire        key_wr, key_commit, value_wr, value_full;
         wire [67:0] key_in;
         wire [13:0] length_in;
         wire [63:0] value_in;
@@ -162,7 +162,7 @@ module unit #(
         ring #(.WIDTH(64), .LOG(LOG), .SLACK(8)) values (
             .clk, .clear, .wr(value_wr), .wdata(value_in), .rd(value_rd[w]),
             .jump(value_jump[w]), .jump_words(value_jump_words), .rdata(value_word[w]), .avail(value_avail[w]),
-            .empty(value_empty), .half_full(value_half_full[w]), .full(value_full)
+            .empty(value_empty[w]), .half_full(value_half_full[w]), .full(value_full)
         );
     end
 
@@ -199,7 +199,7 @@ module unit #(
         .clk, .clear, .halt, .block_bytes, .restart_interval, .emit_from, .emit_bytes_max,
         .in_valid(v_valid), .in_ready(v_ready), .in(v_entry), .in_finished(m_finished && !m_valid && v_idle),
         .bank_held, .bank_first, .key_at(bank_at), .key_word(bank_word),
-        .value_word, .value_avail, .value_rd, .value_jump, .value_jump_words,
+        .value_word, .value_empty, .value_avail, .value_rd, .value_jump, .value_jump_words,
         .chunk_valid(c_valid), .chunk_ready(c_ready), .chunk, .chunk_bytes(c_bytes), .chunk_from(c_from),
         .chunk_last(c_last), .side_valid, .side_ready, .side, .side_tag, .finished(e_finished), .kept, .emitted_to
     );

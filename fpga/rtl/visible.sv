@@ -49,7 +49,7 @@ module visible #(
 
     // Stage 1.
     wire bank_free = !(bank_held && next_bank == bank_first);
-    wire v2_ready;
+    wire v2_ready, v2_done;
     assign in_ready = in_trailer ? v2_ready : bank_free;
     wire take_key = in_valid && in_ready && !in_trailer;
     wire take_trailer = in_valid && in_ready && in_trailer;
@@ -97,7 +97,7 @@ module visible #(
             has_seen   <= 1'b0;
             v2         <= 1'b0;
         end else begin
-            if (v2_ready) v2 <= 1'b0;
+            if (v2_done) v2 <= 1'b0;
             if (take_key) begin
                 at        <= at + 1'b1;
                 key_bytes <= {1'b0, at, 3'b000} + {3'd0, in_code == 4'd9 ? 4'd8 : in_code};
@@ -145,7 +145,9 @@ module visible #(
     wire release_one  = v2 && is_kept && waiting_at != waits;
     wire zero         = !below_all && is_lowest && !is_tombstone && trailer2[63:8] != 0;
     wire [6:0] prefix_now = common2 < prefix ? common2 : prefix;
-    assign v2_ready   = !v2 || (can && !release_one);
+    assign     v2_done = can && !release_one;
+    // An entry has two words at least, so this costs nothing: stage 2 is empty when the next trailer comes.
+    assign v2_ready   = !v2;
     assign idle       = !v2 && !out_valid && at == 0;
 
     wire [63:0] out_trailer = release_one ? waiting[waiting_at[2:0]] : zero ? {56'd0, trailer2[7:0]} : trailer2;

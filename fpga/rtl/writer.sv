@@ -40,10 +40,13 @@ module writer (
     // that no burst has been begun for.
     wire        whole = held >= 7'd16;
     wire        lens_empty, lens_full, lens_high;
-    wire        begins = !halt && !no_space && !aw_valid && !lens_full && (whole || (in_finished && held != 0))
+    reg         checked;
+    wire        begins = checked && !halt && !no_space && !aw_valid && !lens_full && (whole || (in_finished && held != 0))
         && !in_flight[9];
     wire [4:0]  burst = whole ? 5'd16 : held[4:0];
-    wire        fits = written + {24'd0, burst} <= words_max;
+    // Space for a whole burst, known a cycle ahead: two bursts do not begin in a row.
+    reg         fits;
+    wire [29:0] end_of_next = {1'b0, written} + 30'd16;
     wire        goes = begins && fits;
     wire [4:0]  len;
     wire        next = !lens_empty && (left == 0 || (w_last && w_ready));
@@ -67,7 +70,11 @@ module writer (
             in_flight <= '0;
             aw_valid  <= 1'b0;
             no_space  <= 1'b0;
+            fits      <= 1'b0;
+            checked   <= 1'b0;
         end else begin
+            fits    <= end_of_next <= {1'b0, words_max};
+            checked <= !goes;
             if (aw_ready) aw_valid <= 1'b0;
             if (goes) begin
                 aw_valid <= 1'b1;

@@ -122,7 +122,7 @@ fn suited(task: &DeviceTask) -> Result<UnitTask, String> {
         emit_bytes_max: u32::try_from(rules.emit_bytes_max).unwrap_or(u32::MAX),
         // The decoder of tasks bounds it.
         entries_max: rules.entries_max as u32,
-        out_bytes_max: (task.result_bytes_max + 16 * u64::from(task.result_blocks_max) + 64).next_multiple_of(8),
+        out_bytes_max: (task.result_bytes_max + 16 * u64::from(task.result_blocks_max) + 256).next_multiple_of(8),
         side_words_max: 8 * rules.entries_max + REPORT_WORDS as u64 * u64::from(task.result_blocks_max) + 64,
         ..UnitTask::default()
     };
