@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const MODULES: [&str; 14] = [
-    "crc32c", "fifo", "ring", "skid", "keyring", "fetch", "decoder", "merge", "visible", "encoder", "packer", "seal", "writer",
-    "unit",
+    "crc32c", "fifo", "ring", "skid", "keyring", "fetch", "decoder", "merge", "visible", "encoder", "packer", "seal",
+    "writer", "unit",
 ];
 
 fn main() {
@@ -47,7 +47,17 @@ fn build(here: &Path, rtl: &Path) -> Result<(), String> {
     let _ = std::fs::remove_dir_all(&out);
     let coverage = !env("SITU_FPGA_WITH_COVERAGE").is_empty();
     let mut command = Command::new(&verilator);
-    command.args(["--cc", "--assert", "-O3", "--x-assign", "unique", "--x-initial", "unique", "-Wno-fatal", "-Wno-lint"]);
+    command.args([
+        "--cc",
+        "--assert",
+        "-O3",
+        "--x-assign",
+        "unique",
+        "--x-initial",
+        "unique",
+        "-Wno-fatal",
+        "-Wno-lint",
+    ]);
     command.args(["--top-module", "unit", "--prefix", "Vunit", "--Mdir"]).arg(&out);
     if coverage {
         command.args(["--coverage-user", "--coverage-line"]);
@@ -63,9 +73,7 @@ fn build(here: &Path, rtl: &Path) -> Result<(), String> {
     sources.sort();
     sources.push(include.join("verilated.cpp"));
     sources.push(here.join("model/model.cpp"));
-    for name in ["verilated_threads.cpp"] {
-        sources.extend(Some(include.join(name)).filter(|path| path.exists()));
-    }
+    sources.extend(Some(include.join("verilated_threads.cpp")).filter(|path| path.exists()));
     if coverage {
         sources.push(include.join("verilated_cov.cpp"));
     }

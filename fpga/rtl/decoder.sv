@@ -85,7 +85,8 @@ module decoder (
     wire [15:0] l_entry  = {8'd0, l_unshared} + {2'd0, l_value} + (l_long ? 16'd12 : 16'd11);
     wire        l_block  = l_entry > entries_left || l_shared > {1'b0, at_first ? 7'd0 : key_bytes};
     wire        l_limit  = l_key > {2'd0, key_bytes_max} || l_value > value_bytes_max;
-    // What is wrong with them: the key goes no further.
+    // What is wrong with them: the key goes no further. Lengths in longer varints are not known, so they are illegal
+    // and no more.
     reg         e_block, e_illegal, e_limit;
     wire        e_any = e_block || e_illegal || e_limit;
     wire        may_begin = drain || (!key_half_full && !value_half_full);
@@ -232,7 +233,7 @@ module decoder (
                     state     <= S_KEY;
                 end
                 S_KEY: if (e_any) begin
-                    if (c_entry_status == OK) c_entry_status <= e_block ? BLOCK : e_illegal ? ILLEGAL : LIMIT;
+                    if (c_entry_status == OK) c_entry_status <= e_illegal ? ILLEGAL : e_block ? BLOCK : LIMIT;
                     state <= S_RESTARTS;
                 end else if (whole) begin
                     p1 <= P_KEY;

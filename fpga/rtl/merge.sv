@@ -136,7 +136,7 @@ module merge #(
 `ifndef SYNTHESIS
     always_ff @(posedge clk)
         if (!clear && go) begin
-            a_somebody_wins : assert (left != 0);
+            a_one_wins : assert (left != 0);
             a_winners_were_in : assert ((left & ~in) == 0);
             for (int v = 0; v < WAYS; v++)
                 for (int w = 0; w < WAYS; w++) a_equal_words : assert (!(left[v] && left[w]) || word[v] == word[w]);

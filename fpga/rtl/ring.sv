@@ -1,7 +1,7 @@
 // A ring buffer in block memory, with a look-ahead word, a jump of the read pointer, and the three flags of the paper.
 //
-// `rdata` is the word at the read pointer whenever `avail` is not 0. A jump drops words that nobody wants: a value
-// whose entry the merge does not keep costs one cycle and no data path.
+// `rdata` is the word at the read pointer whenever `avail` is not 0. A jump drops a value whose entry the merge does
+// not keep: it costs no data path.
 // `full` comes SLACK words early and, like `half_full`, a cycle late: writers have some stages in front.
 `default_nettype none
 module ring #(

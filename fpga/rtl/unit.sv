@@ -1,4 +1,4 @@
-// A compaction unit: ways in, blocks out. README.md beside this folder has the picture.
+// A compaction unit: ways in, blocks out. ../README.md has the picture.
 //
 //   fetch -> decoder -> keyring -> merge -> visible -> encoder -> packer -> seal -> writer
 //                    -> ring (values) -------------------^

@@ -240,7 +240,9 @@ impl Sides {
             self.blocks.push(Keys { first_hash: self.hashes.len(), ..Keys::default() });
         }
         let place = self.key.get_mut(8 * at..8 * at + 8);
-        place.ok_or_else(|| NotRun::Broken("a word behind the longest key".to_owned()))?.copy_from_slice(&word.to_le_bytes());
+        place
+            .ok_or_else(|| NotRun::Broken("a word behind the longest key".to_owned()))?
+            .copy_from_slice(&word.to_le_bytes());
         if 8 * at + 8 < key_bytes {
             return Ok(());
         }

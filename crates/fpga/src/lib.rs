@@ -1,5 +1,5 @@
-//! The compaction unit of `fpga/rtl`, verilated: a task in flat bytes goes through the circuit, cycle by cycle, and comes
-//! out as the answer that the model of all devices gives.
+//! The compaction unit of `fpga/rtl`, verilated: a task in flat bytes goes through the circuit, cycle by cycle, and
+//! comes out as the answer that the model of all devices gives.
 //!
 //! ```text
 //! task, blocks ──host──> descriptors ──unit──> blocks in slots, keys, reports ──host──> answer

@@ -68,7 +68,8 @@ fn one_way_of_one_entry() {
 #[test]
 fn the_longest_keys_differ_in_their_last_byte() {
     let key = |last: u8| [vec![b'k'; 63], vec![last]].concat();
-    let way = |first: u8| (first..=248).step_by(4).map(|last| put(key(last), 1 + u64::from(last), vec![last; 9])).collect();
+    let way =
+        |first: u8| (first..=248).step_by(4).map(|last| put(key(last), 1 + u64::from(last), vec![last; 9])).collect();
     check("the_longest_keys_differ_in_their_last_byte", (0..4).map(way).collect(), plain(1000, 16), &[]);
 }
 

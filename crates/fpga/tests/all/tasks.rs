@@ -113,11 +113,7 @@ pub(crate) fn prepare(task: &Task) -> (DeviceTask, Vec<u8>) {
 
 /// A memory that is slow and pauses, or an ideal one.
 pub(crate) fn memory(rng: &mut Rng) -> Memory {
-    Memory {
-        latency: [1, 10, 100][rng.index(3)],
-        stall_per_1000: [0, 100, 500][rng.index(3)],
-        seed: rng.next_u64(),
-    }
+    Memory { latency: [1, 10, 100][rng.index(3)], stall_per_1000: [0, 100, 500][rng.index(3)], seed: rng.next_u64() }
 }
 
 /// Runs a task on the unit; `None` where there is no simulation.
