@@ -55,6 +55,7 @@ pub(crate) struct Block {
 
 /// A task for the unit: registers and descriptors.
 #[derive(Debug, Default)]
+#[cfg_attr(not(fpga_model), allow(dead_code, reason = "only the circuit reads it"))]
 pub(crate) struct UnitTask {
     pub(crate) blocks: Vec<Block>,
     pub(crate) first_block: [u32; WAYS + 1],
