@@ -88,5 +88,10 @@ fn build(here: &Path, rtl: &Path) -> Result<(), String> {
     compiler.define("VM_COVERAGE", if coverage { "1" } else { "0" });
     compiler.define("VM_TRACE", "0").define("VL_TIME_CONTEXT", None);
     compiler.files(sources);
-    compiler.try_compile("situ_fpga_model").map_err(|error| format!("no C++ compiler: {error}"))
+    let program = compiler.try_get_compiler().map_err(|error| format!("no C++ compiler: {error}"))?;
+    if program.to_command().arg("--version").output().is_err() {
+        return Err(format!("{} is not there", program.path().display()));
+    }
+    compiler.compile("situ_fpga_model");
+    Ok(())
 }

@@ -72,11 +72,11 @@ module decoder (
     wire        load = state != S_IDLE && state != S_LOAD && !no_more && word_valid && (shift || !w1_valid);
 
     // The lengths of an entry: taken in one cycle, checked in the next. `key_bytes` is that of the entry before
-    // meanwhile. Fewer than eleven bytes are no entry.
+    // meanwhile. Fewer than eleven bytes are no entry. The fourth byte of long ones is taken in the second cycle, so that
+    // nothing in the window decides what is taken.
     reg  [6:0]  key_bytes;
     reg  [31:0] lengths;
     wire        is_short = entries_left < 16'd11;
-    wire        is_long = window[23];
     wire [7:0]  l_shared = lengths[7:0], l_unshared = lengths[15:8];
     wire        l_long   = lengths[23];
     wire [13:0] l_value  = {l_long ? lengths[30:24] : 7'd0, lengths[22:16]};
@@ -122,7 +122,8 @@ module decoder (
         take = 4'd0;
         case (state)
             S_LENGTHS:
-            if (whole && may_begin && !is_short) take = is_long ? 4'd4 : 4'd3;
+            if (whole && may_begin && !is_short) take = 4'd3;
+            S_CHECK: if (whole && l_long) take = 4'd1;
             S_KEY: if (whole && !e_any) take = k_take;
             S_TRAILER: if (whole) take = 4'd8;
             S_VALUE: if (whole && (drain || !value_full)) take = v_last ? value_left[3:0] : 4'd8;
@@ -218,7 +219,7 @@ module decoder (
                     state   <= is_short ? S_RESTARTS : S_CHECK;
                     if (is_short && c_entry_status == OK) c_entry_status <= BLOCK;
                 end
-                S_CHECK: begin
+                S_CHECK: if (whole) begin
                     at     <= '0;
                     k_left <= l_unshared[6:0];
                     k_take <= fewer(l_unshared[6:0], k_first_space);

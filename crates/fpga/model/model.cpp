@@ -4,10 +4,11 @@
 // The header `model.h` is the only thing that Rust and this file share.
 #include "model.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <deque>
 #include <memory>
-#include <new>
+#include <string>
 #include <vector>
 
 #include "Vunit.h"
@@ -200,7 +201,10 @@ extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
     result->sequences_zeroed = unit->sequences_zeroed;
     unit->final();
 #if VM_COVERAGE
-    if (const char* path = std::getenv("SITU_FPGA_COVERAGE")) context->coveragep()->write(path);
+    // A file a run: verilator_coverage adds them up.
+    static std::atomic<unsigned> runs{0};
+    if (const char* path = std::getenv("SITU_FPGA_COVERAGE"))
+        context->coveragep()->write((std::string(path) + "." + std::to_string(runs++)).c_str());
 #endif
     if (!done) return SITU_FPGA_HANGS;
     return side_overrun ? SITU_FPGA_SIDE_OVERRUN : SITU_FPGA_DONE;
