@@ -20,7 +20,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine fpga fpga-route
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -41,6 +41,8 @@ help:
 	@echo 'make study-postgres  what a fill factor costs and brings in PostgreSQL, on a plain and on a compressing disk (root; 40 minutes)'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
 	@echo 'make miri      the unsafe code under Miri (needs a nightly compiler with miri)'
+	@echo 'make fpga      the compaction unit in hardware, simulated: tests, cycles an entry, a waveform (needs verilator)'
+	@echo 'make fpga-route  that unit, routed for an ECP5-85F with three seeds (needs yosys and nextpnr-ecp5; half an hour)'
 	@echo 'make fuzz      each fuzz target for $(SECONDS_EACH) s (needs cargo-fuzz and a nightly compiler)'
 
 cargo:
@@ -240,3 +242,18 @@ bench-trimming: cargo
 study-postgres:
 	@mkdir -p target
 	scripts/postgres-study.sh run target target/postgres-study
+
+# The compaction unit of fpga/rtl, cycle by cycle. `FPGA_ROUNDS=20` tries as many more tasks.
+fpga: cargo
+	@command -v "$${VERILATOR:-verilator}" >/dev/null || { \
+	  echo "SKIPPED: the simulated compaction unit: verilator is missing"; \
+	  echo "  Debian, Ubuntu: sudo apt-get install verilator g++"; }
+	SITU_SIM_ROUNDS=$(FPGA_ROUNDS) cargo test --locked -p situ-fpga
+	cargo run --quiet --locked --profile test -p situ-fpga --example cycles
+	cargo run --quiet --locked --profile test -p situ-fpga --example wave
+
+FPGA_ROUNDS ?= 1
+
+# The unit is routed out of context: its ports are no pins.
+fpga-route:
+	fpga/scripts/route.sh target/fpga

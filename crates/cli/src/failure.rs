@@ -1,9 +1,10 @@
 //! The errors of the program: each says what failed, why, and what to do next.
 
 use crate::message::Message;
+use crate::text::DecodeError;
 use situ_server::StopSignal;
 use situ_storage as storage;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 
@@ -175,4 +176,14 @@ fn no_store(directory: &Path) -> String {
     format!(
         "name another directory, or make a store there with `situ serve {shown}` or `situ put --data {shown} KEY VALUE`"
     )
+}
+
+impl DecodeError {
+    /// Returns the failure of a command that was given `what`.
+    pub(crate) fn failure(&self, what: impl fmt::Display) -> Failure {
+        match self {
+            DecodeError::Malformed(why) => Failure::usage(format!("cannot read {what}: {why}")),
+            DecodeError::NoMemory(_) => Failure::new(format!("cannot read {what}"), self),
+        }
+    }
 }

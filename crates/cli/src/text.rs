@@ -1,6 +1,5 @@
 //! Keys, values and numbers as text, both ways.
 
-use crate::failure::Failure;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::{DecodeError as Base64Error, Engine as _};
 use clap::Args;
@@ -35,16 +34,6 @@ impl fmt::Display for DecodeError {
         match self {
             DecodeError::Malformed(why) => f.write_str(why),
             DecodeError::NoMemory(bytes) => StorageError::out_of_memory(*bytes, "a key or value").fmt(f),
-        }
-    }
-}
-
-impl DecodeError {
-    /// Returns the failure of a command that was given `what`.
-    pub(crate) fn failure(&self, what: impl fmt::Display) -> Failure {
-        match self {
-            DecodeError::Malformed(why) => Failure::usage(format!("cannot read {what}: {why}")),
-            DecodeError::NoMemory(_) => Failure::new(format!("cannot read {what}"), self),
         }
     }
 }

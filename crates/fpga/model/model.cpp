@@ -1,0 +1,211 @@
+// The verilated unit with a memory around it: one task in, its blocks and the side channel out.
+//
+// The memory answers bursts in order, `latency` cycles later, and makes random pauses on every channel.
+// The header `model.h` is the only thing that Rust and this file share.
+#include "model.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "Vunit.h"
+#include "verilated.h"
+#if VM_COVERAGE
+#include "verilated_cov.h"
+#endif
+
+// Rust asserts the same of its own structs.
+static_assert(sizeof(SituFpgaTask) == 208 && sizeof(SituFpgaResult) == 168 && sizeof(SituFpgaTrace) == 12);
+
+namespace {
+
+struct Random {
+    uint64_t state;
+    uint64_t next() {
+        state += 0x9e3779b97f4a7c15ull;
+        uint64_t z = state;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+        return z ^ (z >> 31);
+    }
+    bool in_1000(uint32_t share) { return share != 0 && next() % 1000 < share; }
+};
+
+struct Burst {
+    uint64_t ready_at;
+    uint32_t addr;
+    uint32_t left;
+};
+
+}  // namespace
+
+double sc_time_stamp() { return 0; }
+
+extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
+    auto context = std::make_unique<VerilatedContext>();
+    context->fatalOnError(true);
+    auto unit = std::make_unique<Vunit>(context.get());
+    Random random{task->seed};
+    std::vector<uint32_t> next(SITU_FPGA_WAYS), end(SITU_FPGA_WAYS);
+    std::vector<bool> ended(SITU_FPGA_WAYS, false);
+    for (uint32_t w = 0; w < SITU_FPGA_WAYS; w++) {
+        next[w] = task->first_block[w];
+        end[w] = task->first_block[w + 1];
+    }
+    std::deque<Burst> reads, writes;
+    std::deque<uint64_t> answers;
+    uint64_t cycle = 0;
+
+    unit->below_all = task->below_all;
+    unit->key_bytes_max = task->key_bytes_max;
+    unit->value_bytes_max = task->value_bytes_max;
+    unit->block_bytes = task->block_bytes;
+    unit->restart_interval = task->restart_interval;
+    unit->emit_from = task->emit_from;
+    unit->emit_bytes_max = task->emit_bytes_max;
+    unit->entries_max = task->entries_max;
+    unit->out_base = 0;
+    unit->out_words_max = task->out_bytes_max / 8;
+    unit->snapshot_valid = (1u << task->snapshots) - 1;
+    for (uint32_t word = 0; word < 14; word++) {
+        uint32_t bits = 0;
+        for (uint32_t b = 0; b < 32; b++) {
+            uint32_t bit = word * 32 + b, snapshot = bit / 56;
+            if (snapshot < task->snapshots && (task->snapshot[snapshot] >> (bit % 56) & 1)) bits |= 1u << b;
+        }
+        unit->snapshots[word] = bits;
+    }
+    unit->start = 1;
+    unit->clk = 0;
+    unit->eval();
+    unit->clk = 1;
+    unit->eval();
+    unit->start = 0;
+
+    result->out_bytes = 0;
+    result->side_words = 0;
+    const uint32_t stall = task->stall_per_1000;
+    bool side_overrun = false;
+    uint32_t turn = 0;
+    for (; cycle < task->cycles_max; cycle++) {
+        // What the unit sees in this cycle.
+        unit->clk = 0;
+        unit->block_valid = 0;
+        unit->eval();
+        for (uint32_t i = 0; i < SITU_FPGA_WAYS; i++) {
+            uint32_t w = (turn + i) % SITU_FPGA_WAYS;
+            if (ended[w] || !(unit->block_ready >> w & 1)) continue;
+            unit->block_valid = 1;
+            unit->block_way = w;
+            unit->block_end = next[w] == end[w];
+            if (next[w] == end[w]) {
+                ended[w] = true;
+            } else {
+                const SituFpgaBlock& block = task->blocks[next[w]++];
+                unit->block_at = block.at;
+                unit->block_raw_bytes = block.raw_bytes;
+                unit->block_entry_bytes = block.entry_bytes;
+            }
+            turn = w + 1;
+            break;
+        }
+        unit->ar_ready = reads.size() < 64 && !random.in_1000(stall);
+        unit->aw_ready = writes.size() < 16 && !random.in_1000(stall);
+        const bool answer = !reads.empty() && reads.front().ready_at <= cycle && !random.in_1000(stall);
+        unit->r_valid = answer;
+        if (answer) {
+            const Burst& burst = reads.front();
+            uint64_t word = 0;
+            // Behind the data area, memory has whatever it has.
+            for (uint32_t b = 0; b < 8; b++) {
+                uint64_t at = uint64_t(burst.addr) + b;
+                word |= uint64_t(at < task->data_bytes ? task->data[at] : 0xa5) << (8 * b);
+            }
+            unit->r_data = word;
+            unit->r_last = burst.left == 1;
+        } else {
+            unit->r_data = random.next();
+            unit->r_last = 0;
+        }
+        unit->w_ready = !writes.empty() && !random.in_1000(stall);
+        unit->b_valid = !answers.empty() && answers.front() <= cycle && !random.in_1000(stall);
+        unit->side_ready = !random.in_1000(stall);
+        unit->eval();
+
+        // What it does.
+        if (unit->ar_valid && unit->ar_ready)
+            reads.push_back({cycle + task->latency, unit->ar_addr, uint32_t(unit->ar_len) + 1});
+        if (answer && unit->r_ready) {
+            reads.front().addr += 8;
+            if (--reads.front().left == 0) reads.pop_front();
+        }
+        if (unit->b_valid && unit->b_ready) answers.pop_front();
+        if (unit->w_valid && unit->w_ready) {
+            Burst& burst = writes.front();
+            if (uint64_t(burst.addr) + 8 > task->out_bytes_max) return SITU_FPGA_WILD_WRITE;
+            for (uint32_t b = 0; b < 8; b++) result->out[burst.addr + b] = uint8_t(unit->w_data >> (8 * b));
+            burst.addr += 8;
+            if (burst.addr > result->out_bytes) result->out_bytes = burst.addr;
+            if ((--burst.left == 0) != bool(unit->w_last)) return SITU_FPGA_WILD_WRITE;
+            if (burst.left == 0) {
+                writes.pop_front();
+                answers.push_back(cycle + task->latency);
+            }
+        }
+        if (unit->aw_valid && unit->aw_ready)
+            writes.push_back({0, unit->aw_addr, uint32_t(unit->aw_len) + 1});
+        if (unit->side_valid && unit->side_ready) {
+            if (result->side_words < task->side_words_max) {
+                result->side[result->side_words] = unit->side;
+                result->side_tags[result->side_words] = unit->side_tag;
+                result->side_words++;
+            } else {
+                side_overrun = true;
+            }
+        }
+        for (uint32_t w = 0; w < SITU_FPGA_WAYS; w++) {
+            if (unit->key_half_full >> w & 1) result->half_full_cycles[w]++;
+        }
+        if (task->trace && cycle < task->trace_cycles) {
+            SituFpgaTrace& trace = task->trace[cycle];
+            trace.fetched = unit->r_valid;
+            trace.key_half_full = unit->key_half_full;
+            trace.value_half_full = unit->value_half_full;
+            trace.pop = unit->merge_pop;
+            trace.kept = unit->kept;
+            trace.written = unit->w_valid && unit->w_ready;
+        }
+        unit->clk = 1;
+        unit->eval();
+        if (unit->done) break;
+    }
+    result->cycles = cycle + 1;
+    const bool done = unit->done;
+    result->failed = unit->failed;
+    for (uint32_t w = 0; w < SITU_FPGA_WAYS; w++) {
+        result->way_status[w] = unit->way_status >> (3 * w) & 7;
+        result->way_detail[w] = unit->way_detail[w];
+        result->way_entries[w] = unit->way_entries[w];
+    }
+    result->twice = unit->twice;
+    result->twice_way = unit->twice_way;
+    result->twice_entry = unit->twice_entry;
+    result->no_space = unit->no_space;
+    result->kept = unit->kept;
+    result->emitted_to = unit->emitted_to;
+    result->dropped_hidden = unit->dropped_hidden;
+    result->dropped_tombstones = unit->dropped_tombstones;
+    result->sequences_zeroed = unit->sequences_zeroed;
+    unit->final();
+#if VM_COVERAGE
+    // A file a run: verilator_coverage adds them up.
+    static std::atomic<unsigned> runs{0};
+    if (const char* path = std::getenv("SITU_FPGA_COVERAGE"))
+        context->coveragep()->write((std::string(path) + "." + std::to_string(runs++)).c_str());
+#endif
+    if (!done) return SITU_FPGA_HANGS;
+    return side_overrun ? SITU_FPGA_SIDE_OVERRUN : SITU_FPGA_DONE;
+}

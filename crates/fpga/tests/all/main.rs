@@ -1,0 +1,7 @@
+//! Integration tests of the crate, in one program.
+
+mod damage;
+mod directed;
+mod equals_model;
+mod skipped;
+mod tasks;

@@ -1,0 +1,385 @@
+// Decodes a way's blocks: entries with shared prefixes become whole keys, in words, and values.
+//
+// Two words of the block lie in `w0` and `w1`; `off` is the next byte in `w0`. Each cycle takes up to eight bytes. A
+// piece goes through three stages: 1 takes it, 2 turns it to its place in the key, 3 writes it and compares the key
+// with the one before. An entry's pieces are: lengths, one for each word of the key (a whole word shared with the key
+// before takes nothing), the trailer, eight bytes of value each.
+//
+// The decoder begins an entry only while neither ring is half full, and stops inside a value when its ring is full.
+// What is wrong with a block counts at its end: a wrong checksum says more than entries that make no sense.
+`default_nettype none
+module decoder (
+    input  wire        clk,
+    input  wire        clear,
+    // Entries are checked and counted, and go nowhere: the task has failed, and the rest is read for the status alone.
+    input  wire        drain,
+    input  wire [6:0]  key_bytes_max,
+    input  wire [13:0] value_bytes_max,
+    // Blocks: {end of the way, first byte in its word, bytes of entries, bytes uncompressed}.
+    input  wire        block_valid,
+    input  wire [35:0] block,
+    output wire        block_rd,
+    // Words of blocks, from the ring.
+    input  wire        word_valid,
+    input  wire [64:0] word,
+    output wire        word_rd,
+    // Keys and values, into their rings.
+    output reg         key_wr,
+    output reg  [67:0] key_word,
+    output reg         key_commit,
+    output reg  [13:0] key_value_bytes,
+    output reg         value_wr,
+    output reg  [63:0] value_word,
+    input  wire        key_half_full,
+    input  wire        value_half_full,
+    input  wire        value_full,
+    // The way is at its end, or has failed.
+    output wire        done,
+    output reg  [2:0]  status,
+    // The number of the block that failed, or of the entry that is out of order.
+    output reg  [31:0] detail,
+    output reg  [31:0] entries
+);
+    localparam OK = 3'd0, CHECKSUM = 3'd1, BLOCK = 3'd2, ORDER = 3'd3, LIMIT = 3'd4, ILLEGAL = 3'd7;
+
+    localparam S_IDLE = 4'd0, S_LOAD = 4'd1, S_LENGTHS = 4'd2, S_CHECK = 4'd11, S_KEY = 4'd3, S_TRAILER = 4'd4, S_VALUE = 4'd5,
+        S_RESTARTS = 4'd6, S_COUNT = 4'd7, S_WAIT = 4'd8, S_END = 4'd9, S_DONE = 4'd10;
+    reg [3:0] state;
+
+    // The block.
+    wire        d_end;
+    wire [2:0]  d_off;
+    wire [15:0] d_entry_bytes, d_raw_bytes;
+    assign {d_end, d_off, d_entry_bytes, d_raw_bytes} = block;
+    wire [16:0] d_words = ({1'b0, d_raw_bytes} + {14'd0, d_off} + 17'd12) >> 3;
+    reg  [31:0] number;
+    reg  [13:0] words_left;
+    reg  [15:0] entries_left;
+    reg  [15:0] to_count;
+    reg         is_bad, at_first;
+
+    // The window.
+    reg  [63:0] w0, w1;
+    reg         w1_valid;
+    reg  [2:0]  off;
+    reg         no_more;
+    wire        whole = w1_valid || no_more;
+    wire [127:0] both = {w1, w0};
+    wire [63:0] window = 64'(both >> {off, 3'b000});
+    reg  [3:0]  take;
+    wire [4:0]  off_next = {2'd0, off} + {1'b0, take};
+    wire        shift = off_next[3];
+    wire        load = state != S_IDLE && state != S_LOAD && !no_more && word_valid && (shift || !w1_valid);
+
+    // The lengths of an entry: taken in one cycle, checked in the next. `key_bytes` is that of the entry before
+    // meanwhile. Fewer than eleven bytes are no entry. The fourth byte of long ones is taken in the second cycle, so that
+    // nothing in the window decides what is taken.
+    reg  [6:0]  key_bytes;
+    reg  [31:0] lengths;
+    wire        is_short = entries_left < 16'd11;
+    wire [7:0]  l_shared = lengths[7:0], l_unshared = lengths[15:8];
+    wire        l_long   = lengths[23];
+    wire [13:0] l_value  = {l_long ? lengths[30:24] : 7'd0, lengths[22:16]};
+    wire        l_illegal = l_shared[7] || l_unshared[7] || (l_long && lengths[31]);
+    wire [8:0]  l_key    = {1'b0, l_shared} + {1'b0, l_unshared};
+    wire [15:0] l_entry  = {8'd0, l_unshared} + {2'd0, l_value} + (l_long ? 16'd12 : 16'd11);
+    wire        l_block  = l_entry > entries_left || l_shared > {1'b0, at_first ? 7'd0 : key_bytes};
+    wire        l_limit  = l_key > {2'd0, key_bytes_max} || l_value > value_bytes_max;
+    // What is wrong with them: the key goes no further. Lengths in longer varints are not known, so they are illegal
+    // and no more.
+    reg         e_block, e_illegal, e_limit;
+    wire        e_any = e_block || e_illegal || e_limit;
+    wire        may_begin = drain || (!key_half_full && !value_half_full);
+
+    // The entry. What a word of the key takes is known a cycle ahead: `k_left` bytes of the suffix are left, and the
+    // first `k_shared` words and `k_from` bytes are those of the key before.
+    reg  [6:0]  shared;
+    reg  [13:0] value_bytes, value_left;
+    reg  [2:0]  at;
+    reg  [6:0]  k_left;
+    reg  [3:0]  k_take;
+    wire [6:0]  k_rest  = key_bytes - {1'b0, at, 3'b000};
+    wire        k_last  = k_rest <= 7'd8;
+    wire [3:0]  k_end   = k_last ? k_rest[3:0] : 4'd8;
+    wire        k_is_shared = {1'b0, at} < shared[6:3];
+    wire [3:0]  k_keep  = k_is_shared ? 4'd8 : {1'b0, at} == shared[6:3] ? {1'b0, shared[2:0]} : 4'd0;
+    wire [6:0]  k_left_next = k_left - {3'd0, k_take};
+    wire [3:0]  at_next = {1'b0, at} + 1'b1;
+    wire [3:0]  k_space = at_next < shared[6:3] ? 4'd0 : at_next == shared[6:3] ? 4'd8 - {1'b0, shared[2:0]} : 4'd8;
+    wire [3:0]  k_first_space = l_shared[6:3] != 0 ? 4'd0 : 4'd8 - {1'b0, l_shared[2:0]};
+    function automatic logic [3:0] fewer(input logic [6:0] bytes, input logic [3:0] space);
+        fewer = bytes > {3'd0, space} ? space : bytes[3:0];
+    endfunction
+
+    wire [7:0]  t_kind  = window[7:0];
+    wire        t_limit = t_kind > 8'd2;
+    wire        t_illegal = t_kind == 8'd0 && value_bytes != 0;
+
+    wire        v_last  = value_left <= 14'd8;
+    wire [3:0]  r_take  = to_count >= 16'd8 ? 4'd8 : {1'b0, to_count[2:0]};
+
+    always_comb begin
+        take = 4'd0;
+        case (state)
+            S_LENGTHS:
+            if (whole && may_begin && !is_short) take = 4'd3;
+            S_CHECK: if (whole && l_long) take = 4'd1;
+            S_KEY: if (whole && !e_any) take = k_take;
+            S_TRAILER: if (whole) take = 4'd8;
+            S_VALUE: if (whole && (drain || !value_full)) take = v_last ? value_left[3:0] : 4'd8;
+            S_RESTARTS: if (whole) take = r_take;
+            default: take = 4'd0;
+        endcase
+    end
+
+    // What the end of the block says.
+    reg  [31:0] c_count;
+    reg  [7:0]  c_type;
+    reg  [15:0] c_entry_bytes, c_raw_bytes;
+    reg  [2:0]  c_entry_status;
+    reg         e_same, e_more, e_none;
+    reg  [2:0]  end_status;
+    always_comb begin
+        if (is_bad) end_status = CHECKSUM;
+        else if (c_type != 0) end_status = ILLEGAL;
+        else if (!e_same) end_status = c_entry_bytes == 0 && (e_more || e_none) ? BLOCK : ILLEGAL;
+        else if (e_none != (c_entry_bytes == 0)) end_status = BLOCK;
+        else end_status = c_entry_status;
+    end
+    wire [15:0] c_array = c_raw_bytes - 16'd4 - c_entry_bytes;
+
+    assign block_rd = state == S_IDLE && block_valid;
+    assign word_rd  = (state == S_LOAD && word_valid) || load;
+    assign done     = state == S_DONE;
+
+    // 1: takes a piece.
+    localparam P_NONE = 2'd0, P_KEY = 2'd1, P_TRAILER = 2'd2, P_VALUE = 2'd3;
+    reg  [1:0]  p1;
+    reg  [63:0] window1;
+    reg  [2:0]  at1;
+    reg  [3:0]  keep1, end1;
+    reg         last1, bad1;
+    reg  [13:0] value_bytes1;
+    reg         order_error;
+
+    always_ff @(posedge clk) begin
+        p1      <= P_NONE;
+        window1 <= window;
+        at1     <= at;
+        keep1   <= k_keep;
+        end1    <= k_end;
+        last1   <= k_last;
+        bad1    <= t_limit || t_illegal;
+        value_bytes1 <= value_bytes;
+        if (clear) begin
+            state  <= S_IDLE;
+            number <= '0;
+            status <= OK;
+            detail <= '0;
+            words_left <= '0;
+            no_more    <= 1'b1;
+            w1_valid   <= 1'b0;
+            key_bytes  <= '0;
+        end else begin
+            if (shift) begin
+                w0       <= w1;
+                w1_valid <= 1'b0;
+            end
+            if (load) begin
+                w1         <= word[63:0];
+                w1_valid   <= 1'b1;
+                words_left <= words_left - 1'b1;
+                no_more    <= words_left == 14'd1;
+                is_bad     <= word[64];
+            end
+            off      <= off_next[2:0];
+            to_count <= to_count - {12'd0, take};
+            case (state)
+                S_IDLE: if (block_valid) begin
+                    if (d_end) state <= S_DONE;
+                    else state <= S_LOAD;
+                    words_left   <= d_words[13:0];
+                    no_more      <= 1'b0;
+                    entries_left <= d_entry_bytes;
+                    to_count     <= d_raw_bytes - 16'd4;
+                    off          <= d_off;
+                    c_entry_bytes <= d_entry_bytes;
+                    c_raw_bytes   <= d_raw_bytes;
+                    c_entry_status <= OK;
+                    at_first   <= 1'b1;
+                end
+                S_LOAD: if (word_valid) begin
+                    w0         <= word[63:0];
+                    w1_valid   <= 1'b0;
+                    words_left <= words_left - 1'b1;
+                    state      <= entries_left == 0 ? S_RESTARTS : S_LENGTHS;
+                end
+                S_LENGTHS: if (whole && may_begin) begin
+                    lengths <= window[31:0];
+                    state   <= is_short ? S_RESTARTS : S_CHECK;
+                    if (is_short && c_entry_status == OK) c_entry_status <= BLOCK;
+                end
+                S_CHECK: if (whole) begin
+                    at     <= '0;
+                    k_left <= l_unshared[6:0];
+                    k_take <= fewer(l_unshared[6:0], k_first_space);
+                    value_bytes  <= l_value;
+                    value_left   <= l_value;
+                    entries_left <= entries_left - l_entry;
+                    e_block   <= l_block;
+                    e_illegal <= l_illegal;
+                    e_limit   <= l_limit;
+                    key_bytes <= l_key[6:0];
+                    shared    <= l_shared[6:0];
+                    state     <= S_KEY;
+                end
+                S_KEY: if (e_any) begin
+                    if (c_entry_status == OK) c_entry_status <= e_illegal ? ILLEGAL : e_block ? BLOCK : LIMIT;
+                    state <= S_RESTARTS;
+                end else if (whole) begin
+                    p1 <= P_KEY;
+                    at <= at + 1'b1;
+                    k_left <= k_left_next;
+                    k_take <= fewer(k_left_next, k_space);
+                    if (k_last) state <= S_TRAILER;
+                end
+                S_TRAILER: if (whole) begin
+                    p1       <= P_TRAILER;
+                    at_first <= 1'b0;
+                    if (t_limit || t_illegal) begin
+                        if (c_entry_status == OK) c_entry_status <= t_limit ? LIMIT : ILLEGAL;
+                        state <= S_RESTARTS;
+                    end else if (value_bytes != 0) state <= S_VALUE;
+                    else state <= entries_left == 0 ? S_RESTARTS : S_LENGTHS;
+                end
+                S_VALUE: if (whole && (drain || !value_full)) begin
+                    p1         <= P_VALUE;
+                    value_left <= value_left - 14'd8;
+                    if (v_last) state <= entries_left == 0 ? S_RESTARTS : S_LENGTHS;
+                end
+                S_RESTARTS: if (whole && to_count == 0) state <= S_COUNT;
+                S_COUNT: if (whole && no_more) begin
+                    c_count <= window[31:0];
+                    c_type  <= window[39:32];
+                    state   <= S_WAIT;
+                end
+                S_WAIT: begin
+                    e_same <= c_count[31:14] == 0 && c_count[13:0] == c_array[15:2] && c_array[1:0] == 0;
+                    e_more <= c_count[31:14] != 0 || c_count[13:0] > c_array[15:2];
+                    e_none <= c_count == 0;
+                    state  <= S_END;
+                end
+                S_END: begin
+                    number   <= number + 1'b1;
+                    w1_valid <= 1'b0;
+                    if (end_status == OK) state <= S_IDLE;
+                    else begin
+                        status <= end_status;
+                        detail <= end_status == ORDER ? entries : number;
+                        state  <= S_DONE;
+                    end
+                end
+                default: state <= S_DONE;
+            endcase
+            // It is of an entry before any other that was found wrong.
+            if (order_error) c_entry_status <= ORDER;
+        end
+    end
+
+    // 2: turns it to its place.
+    reg  [63:0] prev[0:7];
+    reg  [6:0]  prev_bytes;
+    reg  [1:0]  p2;
+    reg  [63:0] piece2, old2;
+    reg  [3:0]  code2, old_code2;
+    reg         first2, bad2;
+    reg  [13:0] value_bytes2;
+    wire [63:0] old1 = prev[at1];
+    wire [7:0]  old_rest = {1'b0, prev_bytes} - {2'b00, at1, 3'b000};
+    wire [5:0]  turn1 = {keep1[2:0], 3'b000};
+    wire [127:0] twice1 = {window1, window1} << turn1;
+    wire [63:0] turned1 = twice1[127:64];
+    reg  [63:0] merged1;
+    always_comb
+        for (int b = 0; b < 8; b++)
+            merged1[8*b+:8] = b < keep1 && b < end1 ? old1[8*b+:8] : b < end1 ? turned1[8*b+:8] : 8'd0;
+
+    always_ff @(posedge clk) begin
+        p2        <= clear ? P_NONE : p1;
+        piece2    <= p1 == P_KEY ? merged1 : window1;
+        old2      <= old1;
+        code2     <= last1 ? end1 : 4'd9;
+        old_code2 <= old_rest[7] ? 4'd0 : old_rest[6:0] > 7'd8 ? 4'd9 : old_rest[3:0];
+        first2    <= at1 == 0;
+        bad2      <= bad1;
+        value_bytes2 <= value_bytes1;
+        if (p1 == P_KEY) prev[at1] <= merged1;
+        if (clear) prev_bytes <= '0;
+        else if (p1 == P_TRAILER) prev_bytes <= key_bytes;
+    end
+
+    // 3: writes it, and compares the key with the one before.
+    wire [63:0] big2, old_big2;
+    for (genvar b = 0; b < 8; b++) begin : g_big
+        assign big2[8*b+:8]     = piece2[8*(7-b)+:8];
+        assign old_big2[8*b+:8] = old2[8*(7-b)+:8];
+    end
+    wire        is_equal   = {big2, code2} == {old_big2, old_code2};
+    wire        is_greater = {big2, code2} > {old_big2, old_code2};
+    reg         decided, ascends, has_prev;
+    reg  [63:0] prev_trailer;
+    wire        in_order = !has_prev || (decided ? ascends : piece2 < prev_trailer);
+    reg         failed;
+    wire        good = p2 == P_TRAILER && !bad2 && in_order && !failed;
+
+    always_ff @(posedge clk) begin
+        key_wr     <= 1'b0;
+        key_commit <= 1'b0;
+        value_wr   <= 1'b0;
+        order_error <= 1'b0;
+        key_word   <= p2 == P_KEY ? {big2, code2} : {~piece2, 4'd0};
+        value_word <= piece2;
+        key_value_bytes <= value_bytes2;
+        if (clear) begin
+            has_prev <= 1'b0;
+            failed   <= 1'b0;
+            entries  <= '0;
+        end else begin
+            if (p2 == P_KEY) begin
+                key_wr <= !drain && !failed;
+                if (first2 || !decided) begin
+                    decided <= !is_equal;
+                    ascends <= is_greater;
+                end
+            end
+            if (p2 == P_TRAILER && !bad2 && !failed) begin
+                has_prev     <= 1'b1;
+                prev_trailer <= piece2;
+                if (in_order) entries <= entries + 1'b1;
+                else begin
+                    order_error <= 1'b1;
+                    failed      <= 1'b1;
+                end
+            end
+            if (good) begin
+                key_wr     <= !drain;
+                key_commit <= !drain;
+            end
+            if (p2 == P_VALUE) value_wr <= !drain && !failed;
+        end
+    end
+
+`ifndef SYNTHESIS
+    always_ff @(posedge clk)
+        if (!clear) begin
+            a_takes_what_is_there : assert (take == 0 || whole);
+            a_no_entry_beyond_the_block : assert (!(state == S_COUNT) || to_count == 0);
+            a_keys_are_within_limits : assert (p1 != P_KEY || key_bytes_max > 7'd64 || {at1, 3'b000} <= 6'd63);
+            a_only_the_paper_s_pause : assert (!(state == S_LENGTHS && take != 0) || drain || !key_half_full);
+        end
+    c_waits_at_half_full : cover property (@(posedge clk) state == S_LENGTHS && whole && !may_begin);
+    c_value_waits_when_full : cover property (@(posedge clk) state == S_VALUE && value_full);
+    c_out_of_order : cover property (@(posedge clk) order_error);
+`endif
+endmodule
+`default_nettype wire
