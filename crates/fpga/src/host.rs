@@ -11,7 +11,7 @@ use situ_table::{MAX_SEQUENCE, hash_key};
 use std::fmt;
 
 /// The longest key of the unit.
-const UNIT_KEY_BYTES_MAX: u32 = 64;
+pub(crate) const UNIT_KEY_BYTES_MAX: u32 = 64;
 /// The status by which the unit says that a block is beyond what it can read.
 const STATUS_ILLEGAL: u32 = 7;
 /// Words of a report on the side channel.

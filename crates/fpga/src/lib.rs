@@ -22,8 +22,10 @@
 
 #![deny(unsafe_code)]
 
+mod device;
 mod host;
 mod model;
 
+pub use device::OpenSimulated;
 pub use host::{FlatAnswer, NotRun, Simulated};
 pub use model::{Cycle, Memory, missing};

@@ -4,4 +4,5 @@ mod damage;
 mod directed;
 mod equals_model;
 mod skipped;
+mod store;
 mod tasks;
