@@ -127,7 +127,7 @@ evidence:
 	@scripts/evidence.sh unpack
 
 # Assertions that are too costly for a store in use.
-CHECKS = --features situ-engine/costly-checks,situ-cli/postgres
+CHECKS = --features situ-engine/costly-checks,situ-cli/postgres,situ-fpga/simulated
 
 # A build of the whole workspace switches on every feature of `situ`. Here each build has one at most.
 features: cargo
@@ -248,9 +248,9 @@ fpga: cargo
 	@command -v "$${VERILATOR:-verilator}" >/dev/null || { \
 	  echo "SKIPPED: the simulated compaction unit: verilator is missing"; \
 	  echo "  Debian, Ubuntu: sudo apt-get install verilator g++"; }
-	SITU_SIM_ROUNDS=$(FPGA_ROUNDS) cargo test --locked -p situ-fpga
-	cargo run --quiet --locked --profile test -p situ-fpga --example cycles
-	cargo run --quiet --locked --profile test -p situ-fpga --example wave
+	SITU_SIM_ROUNDS=$(FPGA_ROUNDS) cargo test --locked -p situ-fpga --features simulated
+	cargo run --quiet --locked --profile test -p situ-fpga --features simulated --example cycles
+	cargo run --quiet --locked --profile test -p situ-fpga --features simulated --example wave
 
 FPGA_ROUNDS ?= 1
 

@@ -19,6 +19,10 @@ fn main() {
     let rtl = here.join("../../fpga/rtl");
     println!("cargo::rerun-if-changed={}", rtl.display());
     println!("cargo::rerun-if-changed={}", here.join("model").display());
+    if env("CARGO_FEATURE_SIMULATED").is_empty() {
+        println!("cargo::rustc-env=SITU_FPGA_MISSING=the feature `simulated` is not built in");
+        return;
+    }
     match build(&here, &rtl) {
         Ok(()) => println!("cargo::rustc-cfg=fpga_model"),
         // The tests say the same by name.

@@ -1,6 +1,7 @@
 //! Cycles an entry, for keys and values of several lengths: four runs of random keys, ideal and slow memory.
 //!
-//! `cargo run --release -p situ-fpga --example cycles [entries]` prints a table of tab-separated values.
+//! `cargo run --release -p situ-fpga --features simulated --example cycles [entries]` prints a table of tab-separated
+//! values.
 
 use situ_accel::{Prepared, run_model};
 use situ_compaction::Task;

@@ -1,6 +1,6 @@
 //! The waveform of a small task, in characters: what comes in, who wins, what goes out.
 //!
-//! `cargo run -p situ-fpga --example wave` prints what `fpga/README.md` shows.
+//! `cargo run -p situ-fpga --features simulated --example wave` prints what `fpga/README.md` shows.
 
 use situ_accel::Prepared;
 use situ_compaction::Task;

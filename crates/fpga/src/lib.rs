@@ -17,7 +17,7 @@
 //! **Failure**: the unit's status is that of the first way with an error, as in the model. The circuit's assertions end
 //! the process: this is a tool to check a circuit, and no part of the store.
 //!
-//! The build makes the simulation if it finds Verilator and a C++ compiler. Without them, every run answers
+//! The feature `simulated` makes the simulation, if the build finds Verilator and a C++ compiler. Without, a run answers
 //! [`NotRun::Missing`].
 
 #![deny(unsafe_code)]
