@@ -17,8 +17,8 @@
 //! **Failure**: the unit's status is that of the first way with an error, as in the model. The circuit's assertions end
 //! the process: this is a tool to check a circuit, and no part of the store.
 //!
-//! The feature `simulated` makes the simulation, if the build finds Verilator and a C++ compiler. Without, a run answers
-//! [`NotRun::Missing`].
+//! The feature `simulated` makes the simulation, if the build finds Verilator and a C++ compiler. Without it, a run
+//! answers [`NotRun::Missing`].
 
 #![deny(unsafe_code)]
 
