@@ -50,7 +50,7 @@ pub fn device_task(bytes: &[u8]) {
     }
 }
 
-/// What a device answers, whatever it is: as the host decodes it and makes tables of it. Its first byte says whether
+/// An answer of a device, as the host decodes it and makes tables of it. Its first byte says whether
 /// the checksums are made right first; the next four are the length of the report.
 pub fn device_answer(bytes: &[u8]) {
     let Some((&sealed, rest)) = bytes.split_first() else { return };

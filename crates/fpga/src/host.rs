@@ -198,7 +198,7 @@ fn answer(task: &DeviceTask, unit_task: &UnitTask, result: &UnitResult) -> Resul
     Ok(answer)
 }
 
-/// What the side channel says of a block's keys.
+/// The keys of a block, from the side channel.
 #[derive(Debug, Default)]
 struct Keys {
     first: Vec<u8>,

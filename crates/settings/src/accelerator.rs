@@ -105,7 +105,7 @@ impl FromStr for CheckUnits {
             ("all", _) => Ok(CheckUnits::All),
             ("off", _) => Ok(CheckUnits::Off),
             (_, Ok(tasks @ 1..)) => Ok(CheckUnits::OneOf(tasks)),
-            _ => Err("this option takes all, off, or a number from 1: one of so many tasks is checked".to_owned()),
+            _ => Err("this option takes all, off, or a number N from 1: one of N tasks is checked".to_owned()),
         }
     }
 }

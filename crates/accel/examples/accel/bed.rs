@@ -1,4 +1,4 @@
-//! What the measurements have in common: tasks over tables in memory, a host that costs little, the processor's time.
+//! The bed of all measurements: tasks over tables in memory, a host that costs little, the processor's time.
 
 use rustix::time::{ClockId, clock_gettime};
 use situ_compaction::testing::{MemoryHost, plain_rules};

@@ -1,4 +1,6 @@
-//! What every thread of a run has: the bounds of buffers, the events on which stages wait, and the end of the run.
+//! The control of a run, which all its threads have.
+//!
+//! It has the bounds of buffers, the events on which stages wait, and the end of the run.
 //!
 //! **Failure**: the first error is the run's. It halts the run: each wait ends, and each thread returns at its next
 //! step.

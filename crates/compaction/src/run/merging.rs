@@ -36,7 +36,7 @@ use super::control::Sizes;
 /// each block.
 const WARM_MARKS_A_BLOCK: usize = 8;
 
-/// What a merge thread waits by: it encodes meanwhile.
+/// Returns what a merge thread needs in order to wait: it encodes blocks meanwhile.
 fn waits_of(shared: &Shared) -> (&Control, &WriteQueue) {
     (&shared.control, &shared.queue)
 }

@@ -6,7 +6,7 @@
 //! 2. The task ends no earlier than the entries of its input at the given rate. A core that is slower than that is the
 //!    limit of the model, and the figures of the stages say so.
 //!
-//! What is measured with it is labelled as a model.
+//! Pages label its figures as those of a model.
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use situ::offload::{Assignment, Finished, Load, Offer, Ran, Refused, TaskThreads, Unit};
