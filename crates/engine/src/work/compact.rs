@@ -383,8 +383,8 @@ impl Compactions {
                 None
             }
         };
-        if result.is_err() && job.is_debt {
-            self.debts.rest_from_debts();
+        if let (Err(error), true) = (&result, job.is_debt) {
+            self.debts.rest_after(error);
         }
         if result.is_ok() {
             self.schedule.forget_postponed(&keyspace, &job);

@@ -140,10 +140,8 @@ impl DebtWatch {
             }
             Err(error @ (Error::Closed | Error::Failed { .. })) => Err(error),
             Err(error) => {
-                // A compaction that is under way may have what there is.
-                let rest = if error.is_no_space() { rules::LOOK_AGAIN } else { REST };
+                self.rest_after(&error);
                 self.memory.health.note_job_failure("pay debts", error);
-                self.rest_for(rest);
                 Ok(false)
             }
         }
@@ -164,9 +162,10 @@ impl DebtWatch {
         }
     }
 
-    /// Suspends payments for [`REST`].
-    pub(crate) fn rest_from_debts(&self) {
-        self.rest_for(REST);
+    /// Suspends payments after one has failed. Without space the rest is short: a flush or a compaction that was under
+    /// way may have had what there is.
+    pub(crate) fn rest_after(&self, error: &Error) {
+        self.rest_for(if error.is_no_space() { rules::LOOK_AGAIN } else { REST });
     }
 
     fn rest_for(&self, rest: Duration) {
