@@ -308,7 +308,7 @@ pub fn range_tombstones(data: &[u8]) {
     }
 }
 
-/// A compaction task, or what one gave, as they go to units elsewhere and come back. The first byte asks for a right checksum.
+/// Decodes a compaction task or its output, as the wire carries them. The first byte asks for a right checksum.
 ///
 /// # Panics
 /// The decoder does, or what was decoded is encoded to other bytes.
@@ -320,7 +320,7 @@ pub fn task(bytes: &[u8]) {
     }
     if let Ok(task) = decode_task(&bytes, &NoTables) {
         assert!(encode_task(&task) == bytes, "a task differs after encoding");
-        // A unit looks at it before it opens anything.
+        // The receiver checks the task before it opens a table.
         let _ = (Limits::unlimited().admit(&task), format!("{task:?}"), task.input_bytes());
     }
     if let Ok(output) = decode_output(&bytes) {

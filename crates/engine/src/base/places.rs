@@ -33,7 +33,7 @@ pub const HOME: u32 = 0;
 /// Reads of at least this size are not a reader's who looks for something, but a merge's or a copy's.
 pub const BULK_READ_BYTES: usize = 256 << 10;
 
-/// A claim on the place of a table that another creator makes, such as a unit in another process. The volume counts as
+/// A claim on the place of a table that another creator makes, such as another process. The volume counts as
 /// used until the claim is dropped.
 pub type Reserved = Box<dyn Any + Send + Sync>;
 

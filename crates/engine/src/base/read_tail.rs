@@ -27,7 +27,7 @@ type Scale = Buckets<5>;
 /// Longer times count as this long: 69 s.
 const NS_MAX: u64 = (1 << 36) - 1;
 const BUCKETS: usize = Scale::count(36);
-/// The shortest time between two reports to the units.
+/// The shortest time between two reports to the compactor.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// The end of a slice, by age and samples.
@@ -168,9 +168,9 @@ fn tail_of(counts: &[u64]) -> ReadTail {
 pub(crate) struct ReadTails {
     with: Tail,
     without: Tail,
-    /// The pipelined runs of each unit.
+    /// The pipelined runs, as each executor of tasks counts them.
     pipelines: OnceLock<Vec<Pipelines>>,
-    /// The time of the last report to the units, in nanoseconds and one more; 0 before that.
+    /// The time of the last report, in nanoseconds and one more; 0 before that.
     told: AtomicU64,
 }
 
@@ -182,20 +182,20 @@ impl Default for ReadTails {
 }
 
 impl ReadTails {
-    /// Sets the units whose pipelined runs count; called once.
+    /// Sets the counters of pipelined runs; called once.
     pub(crate) fn watch(&self, pipelines: Vec<Pipelines>) {
         let is_first = self.pipelines.set(pipelines).is_ok();
-        assert!(is_first, "the units of a store are named once");
+        assert!(is_first, "the counters of pipelined runs are set once");
     }
 
     /// Counts a read that has ended.
     pub(crate) fn record(&self, took: Duration, now: Duration) {
         let pipelines = self.pipelines.get().map_or(&[][..], |pipelines| pipelines);
-        let side = if pipelines.iter().any(|unit| unit.running() > 0) { &self.with } else { &self.without };
+        let side = if pipelines.iter().any(|runs| runs.running() > 0) { &self.with } else { &self.without };
         side.record(took, now);
     }
 
-    /// Returns the metric message for units; `None` if they got one a short time ago.
+    /// Returns the message for the compactor; `None` if the last one is younger than [`TELL_EVERY`].
     pub(crate) fn message(&self, now: Duration) -> Option<Vec<u8>> {
         let told = self.told.load(Ordering::Relaxed);
         let is_due =

@@ -152,7 +152,7 @@ pub(crate) struct TableSource {
     open_max: usize,
     pub(crate) descriptors: Arc<Descriptors>,
     shelf: Shelf<Table>,
-    /// Tables that a unit elsewhere has made, by number: open since they were looked at, until they are installed.
+    /// Tables that another process has written, by number: open from their check until they are installed.
     looked_at: Mutex<HashMap<u64, LookedAt>>,
     /// The number of [`TableFile`]s, and of those that stay open.
     files: AtomicUsize,
@@ -205,8 +205,8 @@ impl TableSource {
         Ok(if self.are_several { Heated::over(reader, heat) } else { reader })
     }
 
-    /// Opens a table that a unit elsewhere has made, and says what it says of itself. It stays open until it is
-    /// installed, or [given up](TableSource::give_up_looked_at).
+    /// Opens a table that another process has written, and returns its summary. It stays open until it is installed,
+    /// or [given up](TableSource::give_up_looked_at).
     pub(crate) fn look_at(&self, number: u64) -> Result<TableSummary, StorageError> {
         let heat = Arc::default();
         let reader = self.reader_of(number, &heat)?;

@@ -3,7 +3,7 @@
 //! 1. *Claimed*. Under the scheduling lock, a job is picked, its tables are marked busy, and the keys that it will
 //!    write are noted (`schedule.rs`). A debt may be picked instead (`debts.rs`).
 //! 2. *Submitted*. The job gets physical space for what it may write. It is divided by key into tasks (`divide.rs`),
-//!    which the compactor gives to units. A job of tables that only change their level is installed at once.
+//!    which the compactor runs. A job of tables that only change their level is installed at once.
 //! 3. *Finished*. A compaction thread takes turns of the compactor, and lands what has finished. If a disk has refused,
 //!    the job is submitted once more where there is room (`task_host.rs`).
 //! 4. *Installed*. One edit puts all outputs in the place of the inputs.
@@ -284,7 +284,7 @@ impl Compactions {
         Ok(Some(number))
     }
 
-    /// Tells the units how long reads take, for their decisions, once a second.
+    /// Reports the latency of reads to the compactor, once a second.
     fn tell_reads(&self) {
         let message = self.memory.health.stats.read_tails.message(self.memory.env.clock.now());
         message.into_iter().for_each(|message| self.compactor().note_reads(&message));

@@ -1,5 +1,5 @@
-//! The division of a job into tasks, by key: the compactor says which part each unit gets, and how many tasks that part
-//! is. The borders of what goes to another level divide it, too.
+//! The division of a job into tasks, by key. The compactor chooses the parts, and the number of tasks of each part. The
+//! borders of what goes to another level divide the job, too.
 //!
 //! **Invariants.** The tasks of a job cover all keys, in order, and each lies in one level. The data *below* a task is
 //! taken from the version at its start. While the job runs, data only ever moves down within these spans, as a job that
@@ -125,8 +125,8 @@ impl Divider {
         self.throttle.threads(self.threads_max, self.clock.now())
     }
 
-    /// Returns the number of tasks that can run now: one for each free thread, and one for each task that units
-    /// elsewhere take.
+    /// Returns the number of tasks that can run now: one for each free thread, and one for each task that the
+    /// compactor runs elsewhere.
     pub(crate) fn tasks_abreast(&self) -> usize {
         self.threads().saturating_add(self.compactor.elsewhere().tasks_max)
     }

@@ -4,7 +4,7 @@
 //! A table goes to the volume that the store's places choose. If a volume other than the home refuses it in the middle,
 //! the work is done once more, all at home. If the home is full, the work is done once more wherever there is room.
 //!
-//! A table that a unit elsewhere has made is opened when the host looks at it, and stays open until it is installed.
+//! A table that another process has written is opened when the host checks it, and stays open until it is installed.
 //!
 //! **Failure.** The files of a merge that was given up are removed.
 
@@ -47,7 +47,7 @@ pub(crate) struct Hosts {
 pub(crate) struct Host {
     of: Arc<Hosts>,
     begun: Mutex<Vec<u64>>,
-    /// Reserved places in which this process has not begun a file: a unit elsewhere may.
+    /// Reserved places in which this process has not begun a file: another process may have.
     reserved: Mutex<BTreeMap<u64, Reserved>>,
     paced: bool,
     /// True if the work runs only while the store is idle.
@@ -262,7 +262,7 @@ impl TaskHost for Host {
         let found = self.of.versions.source.look_at(table.number);
         let found = found.map_err(|error| format!("table {}: {error}", table.number))?;
         if found != table.summary {
-            return Err(format!("table {}: its file is not the one that the unit tells of", table.number));
+            return Err(format!("table {}: its file is not the one that its writer reported", table.number));
         }
         Ok(())
     }

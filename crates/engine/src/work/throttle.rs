@@ -89,7 +89,7 @@ impl CompactionThrottle {
     }
 
     /// Takes the right to compact, unless as many jobs do so as may. There may be one for each of `threads` that are
-    /// not held back, and one for each task that units elsewhere take.
+    /// not held back, and one for each task that the compactor runs elsewhere.
     pub(crate) fn begin(&self, threads: usize, elsewhere: usize, at: Duration) -> Option<CompactionTurn> {
         let allowed = self.threads(threads, at).saturating_add(elsewhere);
         let begun = self

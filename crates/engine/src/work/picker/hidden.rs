@@ -10,7 +10,7 @@
 //! table, which is busy.
 //! **Cost.** A lookup in each newer table for each key of the table.
 //!
-//! **Rejected**: sources that a merge reads and does not write. Every unit would have to know them.
+//! **Rejected**: sources that a merge reads and does not write. Every compactor would have to know them.
 
 use super::{Job, Picker, idle};
 use crate::base::options::LEVELS;
@@ -69,7 +69,7 @@ fn has(file: &TableFile, key: &[u8], hash: u64) -> StorageResult<bool> {
 }
 
 impl CompactionFilter for Hidden {
-    /// Returns a name that no unit elsewhere knows, as no such unit has the tables at hand.
+    /// Returns a name that no other process knows, as only this one has the tables at hand.
     fn name(&self) -> &str {
         "situ.hidden-by-newer-tables"
     }
