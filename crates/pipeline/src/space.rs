@@ -64,6 +64,8 @@ const LOGICAL_SLACK_BYTES_MIN: u64 = 4 << 20;
 /// The maximum age of a sample, in bytes of log.
 const ALLOWANCE_BYTES_MAX: u64 = 64 << 20;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// A compaction has counted this much at most that its drive does not have yet: blocks in queues, and a file's buffer.
+const IN_FLIGHT_BYTES_MAX: u64 = 1 << 20;
 
 /// A kind of space that can end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -584,6 +586,7 @@ impl SpaceWatch {
             space: Arc::clone(self),
             left: AtomicU64::new(bytes),
             at_most: AtomicU64::new(at_most),
+            written: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
         };
         if !self.watches() {
@@ -713,6 +716,7 @@ pub struct Promise {
     space: Arc<SpaceWatch>,
     left: AtomicU64,
     at_most: AtomicU64,
+    written: AtomicU64,
     is_broken: AtomicBool,
 }
 
@@ -727,14 +731,18 @@ fn take_off(part: &AtomicU64, total: &AtomicU64, bytes: u64) -> u64 {
 }
 
 impl Promise {
-    /// Notes that `bytes` bytes were written: the drive has them. Bytes beyond the promise need space that is still
-    /// there.
+    /// Counts `bytes` bytes as written. Bytes beyond the promise need space that is still there when the drive has all
+    /// of them: the last ones may be in buffers ([`IN_FLIGHT_BYTES_MAX`]).
     pub fn written(&self, bytes: u64) {
-        if !self.space.watches() || self.keep(bytes) {
+        if !self.space.watches() {
+            return;
+        }
+        let written = self.written.fetch_add(bytes, Ordering::AcqRel).saturating_add(bytes);
+        if self.keep(bytes) {
             return;
         }
         self.space.sample();
-        if self.space.space_for_compactions() == 0 {
+        if self.space.space_for_compactions() < written.min(IN_FLIGHT_BYTES_MAX) {
             self.is_broken.store(true, Ordering::Release);
         }
     }
