@@ -225,13 +225,14 @@ TURNS ?= 5
 KEYS ?= 1m
 VALUE ?= 240
 DIRECTORY ?= target/compare-builds/data
+BEDS ?= one
 # X-Engine's experiments. The accelerator is a model: a core of this machine.
 paper-x-engine: build
 	python3 scripts/paper-x-engine.py --keys "$(KEYS)"
 
 compare-builds: cargo
 	@[ -n "$(OLD)" ] || { echo 'which build to compare with? make compare-builds OLD=<commit>'; exit 2; }
-	python3 scripts/compare-builds.py "$(OLD)" --turns "$(TURNS)" --keys "$(KEYS)" --value "$(VALUE)" --directory "$(DIRECTORY)"
+	python3 scripts/compare-builds.py "$(OLD)" --turns "$(TURNS)" --keys "$(KEYS)" --value "$(VALUE)" --directory "$(DIRECTORY)" --beds "$(BEDS)"
 
 # Where the results go: TRIMMING=docs/evidence/trimming writes them where the page expects them (then: scripts/evidence.sh pack trimming).
 TRIMMING ?= target/trimming

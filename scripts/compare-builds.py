@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Measures two builds of Situ in turns: an old commit, and the working tree as it is.
 
-    make compare-builds OLD=<commit> [TURNS=5] [KEYS=1m] [VALUE=240] [DIRECTORY=target/compare-builds/data]
+    make compare-builds OLD=<commit> [TURNS=5] [KEYS=1m] [VALUE=240] [DIRECTORY=target/compare-builds/data] [BEDS=one]
 
 Both are built with `--release`, the old one in a git worktree under target/compare-builds. Then each turn runs the same set with
 both, and the build that goes first changes from turn to turn:
 
     fillrandom, overwrite, readrandom, seekrandom, YCSB A      situ bench, with each build's own defaults
     server set, server get                                     situ serve with one thread; 50 connections with 16 requests each
+
+That is the bed `one`. Others are measured where BEDS names them, as in BEDS=one,two,hash,node,cache: a second disk in a folder next to
+the data, the hash store, a store on a node of the same build on this machine, and the cache. A bed leaves out what it cannot do.
 
 The table has medians, the least and the greatest value, and the ratio of new to old within a turn. All results lie in a folder that the
 last line names. A row is better or worse if all ratios of five turns or more lie on the same side of 1, and their median is 2% or more from it. Of 28 rows
@@ -33,6 +36,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PLACE = os.path.join(ROOT, "target", "compare-builds")
 SETS = [("fillrandom,overwrite,readrandom,seekrandom", "--value-bytes"), ("ycsb-load,ycsb-a", None)]
+BEDS = ("one", "two", "hash", "node", "cache")
 CONNECTIONS, PIPELINED = 50, 16
 PATIENCE_S = 60
 # Fewer turns, or a smaller difference, say nothing.
@@ -87,15 +91,39 @@ def build_both(old):
     return programs, names
 
 
-def bench(program, options, directory, output):
-    """The phases of one call of `situ bench` each, by workload."""
+def measure_bed(bed, program, options, output):
+    """The figures of one build on one bed, by workload."""
+    directory, fast = options.directory, options.directory + "-fast"
+    if bed == "cache":
+        return serve(program, options, os.path.join(directory, "served"), output, ["--engine", "cache"])
+    if bed == "one":
+        figures = bench(program, options, directory, output, ["--directory", directory])
+        figures.update(serve(program, options, os.path.join(directory, "served"), output, []))
+        return figures
+    if bed == "two":
+        return bench(program, options, directory, output, ["--directory", directory, "--fast-disk", fast])
+    if bed == "hash":
+        return bench(program, options, directory, output, ["--directory", directory, "--engine", "hash"])
+    with open(f"{output}-node.log", "w") as log:
+        node = Noded(program, directory, log)
+    try:
+        return bench(program, options, None, output, ["--capacity", f"node://127.0.0.1:{node.port}/bench"])
+    finally:
+        node.end()
+
+
+def bench(program, options, directory, output, where):
+    """The phases of the calls of `situ bench`, by workload."""
     phases = {}
     for workloads, value_option in SETS:
-        command = [program, "bench", "--workloads", workloads, "--keys", str(options.keys), "--directory", directory]
+        if "hash" in where:
+            workloads = workloads.replace(",seekrandom", "")
+        command = [program, "bench", "--workloads", workloads, "--keys", str(options.keys)] + where
         if value_option:
             command += [value_option, str(options.value)]
         file = f"{output}-{workloads.split(',')[0]}.json"
-        shutil.rmtree(directory, ignore_errors=True)
+        for old in filter(None, (directory, options.directory + "-fast")):
+            shutil.rmtree(old, ignore_errors=True)
         run(command + ["--output", file], stdout=subprocess.DEVNULL)
         with open(file) as result:
             for phase in json.load(result)["phases"]:
@@ -117,18 +145,17 @@ def figures_of(phase):
     }
 
 
-class Served:
-    """A server of its own, of one build."""
+class Listener:
+    """A process of one build that listens on a free port."""
 
-    def __init__(self, program, directory, log):
+    def __init__(self, program, command, log):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.address = free.getsockname()
-        shutil.rmtree(directory, ignore_errors=True)
+        self.port = self.address[1]
         listen = "{}:{}".format(*self.address)
         self.process = subprocess.Popen(
-            [program, "serve", "--data", directory, "--listen", listen, "--no-http", "--threads", "1"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
+            [program] + command + ["--listen", listen], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -137,8 +164,32 @@ class Served:
             except OSError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
                     self.end()
-                    sys.exit(f"{program} serve does not answer on {listen}: exit code {self.process.returncode}")
+                    sys.exit(f"{program} {command[0]} does not answer on {listen}: exit code {self.process.returncode}")
                 time.sleep(0.05)
+
+    def end(self):
+        self.process.terminate()
+        try:
+            self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Noded(Listener):
+    """A node of its own, of one build."""
+
+    def __init__(self, program, directory, log):
+        shutil.rmtree(directory, ignore_errors=True)
+        super().__init__(program, ["node", directory], log)
+
+
+class Served(Listener):
+    """A server of its own, of one build."""
+
+    def __init__(self, program, directory, log, more):
+        shutil.rmtree(directory, ignore_errors=True)
+        super().__init__(program, ["serve", "--data", directory, "--no-http", "--threads", "1"] + more, log)
 
     def cpu_seconds(self):
         with open(f"/proc/{self.process.pid}/stat") as file:
@@ -188,19 +239,11 @@ class Served:
             "memory_mib": self.memory_mib(),
         }
 
-    def end(self):
-        self.process.terminate()
-        try:
-            self.process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
-
-def serve(program, options, directory, output):
+def serve(program, options, directory, output, more):
     """Sets, in an order that visits all keys once, then gets in another one."""
     with open(f"{output}-server.log", "w") as log:
-        served = Served(program, directory, log)
+        served = Served(program, directory, log, more)
     try:
         # Any step that has no factor in common with the count visits all.
         step = next(step for step in range(options.keys * 2 // 3 | 1, 2 * options.keys + 3, 2) if gcd(step, options.keys) == 1)
@@ -259,10 +302,13 @@ def measure(programs, names, options):
     for turn in range(options.turns):
         figures = {}
         for name in ("old", "new") if turn % 2 == 0 else ("new", "old"):
-            output = os.path.join(results, f"{turn + 1}-{name}")
-            figures[name] = bench(programs[name], options, options.directory, output)
-            figures[name].update(serve(programs[name], options, os.path.join(options.directory, "served"), output))
-            shutil.rmtree(options.directory, ignore_errors=True)
+            figures[name] = {}
+            for bed in options.beds:
+                output = os.path.join(results, f"{turn + 1}-{name}" if bed == "one" else f"{turn + 1}-{name}-{bed}")
+                of_bed = measure_bed(bed, programs[name], options, output)
+                figures[name].update({workload if bed == "one" else f"{bed}: {workload}": of_bed[workload] for workload in of_bed})
+                for place in (options.directory, options.directory + "-fast"):
+                    shutil.rmtree(place, ignore_errors=True)
         turns.append(figures)
         # What has been measured is kept if a later turn fails.
         told = {"names": names, "keys": options.keys, "value_bytes": options.value, "machine": platform.uname()._asdict(),
@@ -328,7 +374,7 @@ def selftest():
             with open(programs[name], "w") as file:
                 file.write(FAKE.format(python=sys.executable, rate=rate, more=more))
             os.chmod(programs[name], 0o755)
-        options = argparse.Namespace(keys=1000, value=241, turns=5, directory=os.path.join(PLACE, "data"))
+        options = argparse.Namespace(keys=1000, value=241, turns=5, directory=os.path.join(PLACE, "data"), beds=["one", "hash", "cache"])
         said = sys.stdout
         try:
             with open(os.path.join(PLACE, "said"), "w") as sys.stdout:
@@ -341,6 +387,7 @@ def selftest():
         for expected in (
             "| fillrandom | 100 (100 to 100) | 50 (50 to 50) | 0.5 (0.5 to 0.5) | **worse** |",
             "| ycsb-a | | | not told by both builds | |",
+            "| hash: overwrite | 100 (100 to 100) | 50 (50 to 50) | 0.5 (0.5 to 0.5) | **worse** |",
             "| seekrandom | 9 (9 to 9) | 9 (9 to 9) | 1 (1 to 1) | same |",
         ):
             assert expected in lines, (expected, lines)
@@ -349,6 +396,7 @@ def selftest():
         assert [list(turn) for turn in turns] == [["old", "new"], ["new", "old"]] * 2 + [["old", "new"]]
         served = turns[2]["new"]["server get"]
         assert served["operations_per_second"] > 0 and served["memory_mib"] > 1, served
+        assert turns[2]["new"]["cache: server set"]["operations_per_second"] > 0
         assert not os.path.exists(options.directory), "the data are removed"
     assert [verdict(ratios, True) for ratios in ([2] * 4, [1.01] * 5, [0.9, 1.2, 1.2, 1.2, 1.2], [1.1] * 5, [0.9] * 5)] == [
         "too few turns", "same", "same", "better", "**worse**"]
@@ -365,7 +413,10 @@ def main():
     parser.add_argument("--keys", type=count, default=10**6)
     parser.add_argument("--value", type=int, default=240, help="bytes of a value; YCSB's records have 1000")
     parser.add_argument("--directory", default=os.path.join(PLACE, "data"), help="where the stores lie; what is there goes")
+    parser.add_argument("--beds", type=lambda text: text.split(","), default=["one"], help=f"which of {','.join(BEDS)}")
     options = parser.parse_args()
+    if not set(options.beds) <= set(BEDS):
+        parser.error(f"the beds are {', '.join(BEDS)}")
     if options.turns < 1 or options.keys < 100 or options.value < 2:
         parser.error("at least 1 turn, 100 keys and values of 2 bytes")
     if os.path.isdir(options.directory) and os.listdir(options.directory):
