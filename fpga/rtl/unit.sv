@@ -85,7 +85,10 @@ module unit #(
 );
     wire clear = start;
     wire [WAYS-1:0] wrong;
-    wire halt = (|wrong) || twice || no_space || too_many;
+    // A cycle late, so that a way's status does not reach through the other ways' decoders. The words of that cycle are
+    // of a task that has failed: only its status counts.
+    reg  halt;
+    always_ff @(posedge clk) halt <= !clear && ((|wrong) || twice || no_space || too_many);
 
     wire [WAYS-1:0] word_valid, word_taken, decoder_done, queue_ready, fetch_ready;
     wire [64:0]     fetched;
