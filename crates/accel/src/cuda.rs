@@ -313,31 +313,16 @@ impl Lane {
     fn fetch(&mut self, layout: &Layout) -> Result<Pieces> {
         self.done.wait()?;
         let head = &self.results.bytes()[..AnswerHeader::BYTES];
-        let header = AnswerHeader::take(&mut &*head)
-            .filter(|header| header.magic == ANSWER_MAGIC)
-            .ok_or_else(|| CudaError::Answer(Malformed("no magic".to_owned())))?;
-        let params = &layout.params;
-        let blocks = header.blocks as usize;
-        let lists = [
-            (params.answer, AnswerHeader::BYTES),
-            (params.reports, blocks * BlockReport::BYTES),
-            (params.hashes, header.hashes as usize * 8),
-            (params.out_keys, blocks * 2 * header.key_stride as usize),
-        ];
-        let report_bytes: usize = lists.iter().map(|(_, bytes)| bytes).sum();
-        let (data_at, data_bytes) = (report_bytes.next_multiple_of(4096), header.data_bytes as usize);
-        // The lists lie one behind the other in the arena, the data last.
-        let end = params.out_data as usize + data_bytes;
-        if end > layout.bytes as usize || report_bytes > params.out_data as usize {
-            return Err(CudaError::Answer(Malformed(format!("{header:?}"))));
-        }
+        let parts = layout.answer_parts(head).map_err(CudaError::Answer)?;
+        let (report_bytes, (data_from, data_bytes)) = (parts.report_bytes(), parts.data);
+        let data_at = report_bytes.next_multiple_of(4096);
         self.results.resize(data_at + data_bytes)?;
         let mut into = 0;
-        for (from, bytes) in lists {
-            self.stream.fetch(&self.arena, from as usize, bytes, &mut self.results, into)?;
+        for (from, bytes) in parts.report {
+            self.stream.fetch(&self.arena, from, bytes, &mut self.results, into)?;
             into += bytes;
         }
-        self.stream.fetch(&self.arena, params.out_data as usize, data_bytes, &mut self.results, data_at)?;
+        self.stream.fetch(&self.arena, data_from, data_bytes, &mut self.results, data_at)?;
         self.mark("copy to the host")?;
         self.done.record(&self.stream)?;
         Ok(Pieces { report_bytes, data_at, data_bytes })

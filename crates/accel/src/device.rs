@@ -8,6 +8,8 @@ use crate::task::{DeviceTask, Malformed};
 use situ_compaction::Task;
 use situ_device::memory::resize;
 use std::fmt;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+use std::{thread::sleep, time::Duration};
 
 /// The limits of a device, all within those of `docs/formats/accelerator.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +85,38 @@ pub enum DeviceError {
     Failed(String),
     /// The bytes that came back are no answer.
     Malformed(Malformed),
+}
+
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+impl DeviceError {
+    /// Returns the error of a device that was not waited for.
+    pub(crate) fn hangs() -> DeviceError {
+        DeviceError::Failed("it has not finished a task that was given up".to_owned())
+    }
+}
+
+/// Pauses between questions whether a task is done. A task takes milliseconds.
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+const PAUSES: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+
+/// Waits for a device, asleep. Returns false if `cancelled` answered true first.
+///
+/// # Errors
+/// Those of `is_done`.
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+pub(crate) fn wait_for<E>(
+    mut is_done: impl FnMut() -> Result<bool, E>,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<bool, E> {
+    let (mut pause, longest) = PAUSES;
+    while !is_done()? {
+        if cancelled() {
+            return Ok(false);
+        }
+        sleep(pause);
+        pause = longest.min(pause * 2);
+    }
+    Ok(true)
 }
 
 impl fmt::Display for DeviceError {

@@ -40,10 +40,10 @@ macro_rules! number {
     };
 }
 
-number!(u8, "unsigned char");
-number!(u16, "unsigned short");
-number!(u32, "unsigned int");
-number!(u64, "unsigned long long");
+number!(u8, "u8");
+number!(u16, "u16");
+number!(u32, "u32");
+number!(u64, "u64");
 
 macro_rules! array {
     ($length:literal, $suffix:literal) => {
@@ -94,16 +94,16 @@ macro_rules! flat {
                 Some($name { $($field: $crate::flat::Flat::take(bytes)?,)* })
             }
 
-            /// Returns the struct's text in C.
+            /// Returns the struct's text in C, over the types of `kernels/words.cu` and `words.cl`.
             pub(crate) fn c_text() -> String {
-                let mut text = format!("struct {} {{\n", stringify!($name));
+                let mut text = format!("typedef struct {} {{\n", stringify!($name));
                 $(text.push_str(&format!(
                     "    {} {}{};\n",
                     <$type as $crate::flat::Flat>::C,
                     stringify!($field),
                     <$type as $crate::flat::Flat>::C_SUFFIX
                 ));)*
-                text.push_str("};\n");
+                text.push_str(&format!("}} {};\n", stringify!($name)));
                 text
             }
 

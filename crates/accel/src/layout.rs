@@ -13,6 +13,8 @@
 use crate::abi::*;
 use crate::flat::flat;
 use crate::task::DeviceTask;
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+use crate::task::Malformed;
 
 flat! {
     /// The parameters of every kernel.
@@ -76,7 +78,7 @@ flat! {
 }
 
 /// LZ4's table of 4096 positions of 16 bits.
-const LZ4_TABLE_BYTES: u32 = 8192;
+pub(crate) const LZ4_TABLE_BYTES: u32 = 8192;
 
 /// How many fields of [`Params`], from the first, are addresses.
 const ADDRESSES: usize = 51;
@@ -97,10 +99,10 @@ flat! {
         data_bytes: u32,
         zero: u32,
         detail: u64,
-        entries_in: u64,
-        hidden: u64,
-        tombstones: u64,
-        zeroed: u64,
+        entries_in: u32,
+        hidden: u32,
+        tombstones: u32,
+        zeroed: u32,
         way_entry: [u32; 16],
     }
 }
@@ -118,6 +120,24 @@ pub struct Layout {
     pub bytes: u64,
     /// Shared memory of a warp that makes a block: the block, and LZ4's table.
     pub own_bytes: u32,
+}
+
+/// The places of an answer's parts in the arena: offsets and lengths.
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AnswerParts {
+    /// Header, reports, hashes, keys: the report, in its order.
+    pub(crate) report: [(usize, usize); 4],
+    /// The output blocks.
+    pub(crate) data: (usize, usize),
+}
+
+#[cfg(any(feature = "cuda", feature = "opencl"))]
+impl AnswerParts {
+    /// Returns the bytes of the report.
+    pub(crate) fn report_bytes(&self) -> usize {
+        self.report.iter().map(|(_, bytes)| bytes).sum()
+    }
 }
 
 /// Gives out space, aligned for any access.
@@ -214,6 +234,33 @@ impl Layout {
         Layout { params, head_at, head_bytes, bytes: space.0, own_bytes }
     }
 
+    /// Returns the places of the answer that begins with `head`.
+    ///
+    /// # Errors
+    /// `head` is not an answer's, or says more than there is space for.
+    #[cfg(any(feature = "cuda", feature = "opencl"))]
+    pub(crate) fn answer_parts(&self, mut head: &[u8]) -> Result<AnswerParts, Malformed> {
+        let header = AnswerHeader::take(&mut head)
+            .filter(|header| header.magic == ANSWER_MAGIC)
+            .ok_or_else(|| Malformed("no magic".to_owned()))?;
+        let (params, blocks) = (&self.params, header.blocks as usize);
+        let parts = AnswerParts {
+            report: [
+                (params.answer as usize, AnswerHeader::BYTES),
+                (params.reports as usize, blocks * BlockReport::BYTES),
+                (params.hashes as usize, header.hashes as usize * 8),
+                (params.out_keys as usize, blocks * 2 * header.key_stride as usize),
+            ],
+            data: (params.out_data as usize, header.data_bytes as usize),
+        };
+        // The parts lie one behind the other in the arena, the data last.
+        let is_inside = |(at, bytes): &(usize, usize)| at + bytes <= self.bytes as usize;
+        match parts.report.iter().all(is_inside) && is_inside(&parts.data) {
+            true => Ok(parts),
+            false => Err(Malformed(format!("{header:?}"))),
+        }
+    }
+
     /// Writes the head into `head`, which begins at its place in the arena.
     ///
     /// # Panics
@@ -298,6 +345,6 @@ pub(crate) fn shared_text() -> String {
         text.push_str(&format!("#define {name} {value}u\n"));
     }
     text.push_str(&format!("#define ADDRESSES {ADDRESSES}\n"));
-    text.push_str(&format!("#define ANSWER_MAGIC {}ull\n", u64::from_le_bytes(ANSWER_MAGIC)));
+    text.push_str(&format!("#define ANSWER_MAGIC {:#x}\n", u64::from_le_bytes(ANSWER_MAGIC)));
     text
 }

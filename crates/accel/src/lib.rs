@@ -10,12 +10,13 @@
 //! * [`Prepared`] finds the blocks of a compaction task and refuses what no device can do.
 //! * [`run_model`] is the oracle: straightforward, and equal to the reference merge block by block.
 //! * `Cuda`, behind the feature `cuda`, runs tasks on a GPU of NVIDIA.
+//! * `OpenClDevice`, behind the feature `opencl`, runs tasks by the same kernels on any device with an OpenCL driver.
 //!
 //! File cuts, index, filter, properties and sync stay on the host. A host that ends a file at kept entry `n` asks for
 //! the blocks from `n` on by [`emit_from`](DeviceRules::emit_from).
 
-#![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
-#![cfg_attr(feature = "cuda", deny(unsafe_code))]
+#![cfg_attr(not(any(feature = "cuda", feature = "opencl")), forbid(unsafe_code))]
+#![cfg_attr(any(feature = "cuda", feature = "opencl"), deny(unsafe_code))]
 
 pub mod abi;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -30,6 +31,8 @@ mod find;
 mod flat;
 mod layout;
 mod model;
+#[cfg(feature = "opencl")]
+mod opencl;
 mod passes;
 mod prepare;
 mod run;
@@ -44,6 +47,8 @@ pub use device::{Device, DeviceAnswer, DeviceError, DeviceLimits, ModelDevice, O
 pub use find::{FoundDevice, find_devices};
 pub use layout::{Counters, Layout, Params};
 pub use model::run_model;
+#[cfg(feature = "opencl")]
+pub use opencl::OpenClDevice;
 pub use passes::{Passes, RunShape};
 pub use prepare::{NotPrepared, Prepared};
 pub use run::run_on_device;

@@ -18,14 +18,20 @@ pub struct Step {
     pub which: u32,
     /// The launch needs shared memory: [`Layout::own_bytes`](crate::Layout) for each block of threads.
     pub own_memory: bool,
+    /// The warps of a block of threads take different ways. Where warps meet at the block's barriers, a block has one.
+    pub lone_warps: bool,
 }
 
 const fn many(kernel: &'static str, threads: u32) -> Step {
-    Step { kernel, threads, many: true, which: 0, own_memory: false }
+    Step { kernel, threads, many: true, which: 0, own_memory: false, lone_warps: false }
 }
 
 const fn one(kernel: &'static str, threads: u32) -> Step {
     Step { many: false, ..many(kernel, threads) }
+}
+
+const fn warps(kernel: &'static str, threads: u32) -> Step {
+    Step { lone_warps: true, ..many(kernel, threads) }
 }
 
 const fn sums(which: u32) -> [Step; 3] {
@@ -38,7 +44,7 @@ const fn sums(which: u32) -> [Step; 3] {
 
 /// Returns the launches of a task.
 pub fn steps() -> Vec<Step> {
-    let mut steps = vec![many("check_blocks", 128)];
+    let mut steps = vec![warps("check_blocks", 128)];
     steps.extend(sums(0));
     steps.extend([many("list_intervals", 128), many("count_entries", 256)]);
     steps.extend(sums(1));
@@ -58,12 +64,23 @@ pub fn steps() -> Vec<Step> {
     steps.extend(sums(4));
     steps.extend([many("limit_output", 256), Step { own_memory: true, ..many("encode", 32) }]);
     steps.extend(sums(5));
-    steps.extend([many("hash_keys", 256), many("pack", 128), one("finish", 32)]);
+    steps.extend([many("hash_keys", 256), warps("pack", 128), one("finish", 32)]);
     steps
 }
 
 /// Returns the kernels' whole source, for a compiler of CUDA.
 pub fn kernel_source() -> String {
+    source_with(include_str!("kernels/words.cu"))
+}
+
+/// Returns the kernels' whole source, for a compiler of OpenCL C 1.2.
+#[cfg(feature = "opencl")]
+pub(crate) fn opencl_source() -> String {
+    source_with(include_str!("kernels/words.cl"))
+}
+
+/// Returns the source in the language of `words`.
+fn source_with(words: &str) -> String {
     let parts = [
         include_str!("kernels/common.cu"),
         include_str!("kernels/sums.cu"),
@@ -75,7 +92,7 @@ pub fn kernel_source() -> String {
         include_str!("kernels/blocks.cu"),
         include_str!("kernels/hashes.cu"),
     ];
-    shared_text() + &parts.join("\n")
+    [words, &shared_text(), &parts.join("\n")].concat()
 }
 
 /// Returns the launches, for the program `kernels/emulate.cpp`.

@@ -30,12 +30,16 @@ impl FromStr for AcceleratorName {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<AcceleratorName, String> {
-        let names: Vec<&str> = find_devices().iter().map(|found| found.name).collect();
         match text {
-            "auto" => Ok(AcceleratorName::Auto),
-            "off" => Ok(AcceleratorName::Off),
-            name if names.contains(&name) => Ok(AcceleratorName::Named(name.to_owned())),
-            _ => Err(format!("there is no such accelerator; there are: auto, off, {}", names.join(", "))),
+            "auto" => return Ok(AcceleratorName::Auto),
+            "off" => return Ok(AcceleratorName::Off),
+            _ => {}
+        }
+        // Only now: looking for devices loads their drivers.
+        let names: Vec<String> = find_devices().into_iter().map(|found| found.name).collect();
+        match names.iter().any(|name| name == text) {
+            true => Ok(AcceleratorName::Named(text.to_owned())),
+            false => Err(format!("there is no such accelerator; there are: auto, off, {}", names.join(", "))),
         }
     }
 }
@@ -74,7 +78,7 @@ impl AcceleratorName {
         match self {
             AcceleratorName::Off => Ok(None),
             AcceleratorName::Auto => Ok(found.filter(|found| found.is_hardware).find_map(|found| found.device.ok())),
-            AcceleratorName::Named(name) => match found.find(|found| found.name == name) {
+            AcceleratorName::Named(name) => match found.find(|found| found.name == *name) {
                 Some(FoundDevice { device: Ok(device), .. }) => Ok(Some(device)),
                 Some(FoundDevice { device: Err(why), .. }) => {
                     Err(Error::Options(format!("--accelerator {name}: {why}")))
@@ -155,7 +159,7 @@ mod tests {
 
     #[test]
     fn names_and_rates_are_what_the_options_say() {
-        for text in ["auto", "off", "model", "cuda:0"] {
+        for text in ["auto", "off", "model", "cuda:0", "opencl:0"] {
             assert_eq!(text.parse::<AcceleratorName>().unwrap().to_string(), text);
         }
         assert!("gpu".parse::<AcceleratorName>().unwrap_err().contains("cuda:0"));

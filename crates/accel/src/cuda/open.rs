@@ -1,17 +1,12 @@
 //! A GPU of NVIDIA as a device of compactions.
 
 use super::{Cuda, CudaError, Lane, LaneAnswer};
-use crate::device::{Device, DeviceAnswer, DeviceError, DeviceLimits, OpenDevice};
+use crate::device::{Device, DeviceAnswer, DeviceError, DeviceLimits, OpenDevice, wait_for};
 use crate::task::DeviceTask;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::sleep;
-use std::time::Duration;
 
 /// The name of the first GPU.
 const NAME: &str = "cuda:0";
-/// Pauses between questions whether a task is done. A task takes milliseconds.
-const PAUSE_MIN: Duration = Duration::from_micros(50);
-const PAUSE_MAX: Duration = Duration::from_millis(1);
 
 impl From<CudaError> for DeviceError {
     fn from(error: CudaError) -> DeviceError {
@@ -34,7 +29,7 @@ struct GpuLane {
 
 impl Device for GpuLane {
     fn stage(&mut self, bytes: usize) -> Result<&mut [u8], DeviceError> {
-        let lane = self.lane.as_mut().ok_or_else(hangs)?;
+        let lane = self.lane.as_mut().ok_or_else(DeviceError::hangs)?;
         match lane.stage(bytes).map(|_| ()) {
             Ok(()) => Ok(lane.staged(bytes)),
             Err(error) => Err(noted(&self.known, &self.cuda, error)),
@@ -42,13 +37,13 @@ impl Device for GpuLane {
     }
 
     fn run(&mut self, task: &DeviceTask, cancelled: &dyn Fn() -> bool) -> Result<(), DeviceError> {
-        let lane = self.lane.as_mut().ok_or_else(hangs)?;
+        let lane = self.lane.as_mut().ok_or_else(DeviceError::hangs)?;
         match run(lane, task, cancelled) {
             Ok(true) => Ok(()),
             Ok(false) => {
                 std::mem::forget(self.lane.take());
                 forget(&self.known, &self.cuda);
-                Err(hangs())
+                Err(DeviceError::hangs())
             }
             Err(error) => Err(noted(&self.known, &self.cuda, error)),
         }
@@ -63,20 +58,11 @@ impl Device for GpuLane {
 /// Runs a task; false if it was given up before it was done.
 fn run(lane: &mut Lane, task: &DeviceTask, cancelled: &dyn Fn() -> bool) -> Result<bool, CudaError> {
     lane.begin(task)?;
-    let mut pause = PAUSE_MIN;
-    while !lane.is_done()? {
-        if cancelled() {
-            return Ok(false);
-        }
-        sleep(pause);
-        pause = PAUSE_MAX.min(pause * 2);
+    let is_done = wait_for(|| lane.is_done(), cancelled)?;
+    if is_done {
+        lane.finish()?;
     }
-    lane.finish()?;
-    Ok(true)
-}
-
-fn hangs() -> DeviceError {
-    DeviceError::Failed("it has not finished a task that was given up".to_owned())
+    Ok(is_done)
 }
 
 /// The GPU as [`OpenCuda`] knows it.

@@ -1,28 +1,28 @@
 // ---- Where blocks begin ----
 
 // A kept entry's bytes with its prefix shared (16 bits), the shared bytes (8), and what a restart adds (8).
-extern "C" __global__ void measure(const Params P, u32 which) {
+KERNEL(measure) {
     ENTER
-    u32 count = counters(P)->kept, words = P.key_stride / 8;
-    const u32* kept = (const u32*)P.kept;
+    u32 count = counters(ARGS)->kept, words = P.key_stride / 8;
+    GLOBAL const u32* kept = AT(const u32, P.kept);
     for (u32 i = THREAD; i < count; i += THREADS) {
-        u32 e = kept[i], length = key_bytes(P, e), value = value_bytes(P, e), shared = 0;
+        u32 e = kept[i], length = key_bytes(ARGS, e), value = value_bytes(ARGS, e), shared = 0;
         bool new_key = true;
         if (i > 0) {
-            u32 p = kept[i - 1], before = key_bytes(P, p);
-            const u64 *x = key_of(P, p), *y = key_of(P, e);
+            u32 p = kept[i - 1], before = key_bytes(ARGS, p);
+            GLOBAL const u64 *x = key_of(ARGS, p), *y = key_of(ARGS, e);
             shared = P.key_stride;
             for (u32 w = 0; w < words; w++) {
                 u64 difference = x[w] ^ y[w];
-                if (difference) { shared = 8 * w + (u32)(__ffsll((long long)difference) - 1) / 8; break; }
+                if (difference) { shared = 8 * w + lowest_bit64(difference) / 8; break; }
             }
             u32 shorter = before < length ? before : length;
             if (shared > shorter) shared = shorter;
             new_key = shared != length || before != length;
         }
         u32 small = entry_bytes(shared, length - shared, value), full = entry_bytes(0, length, value);
-        ((u32*)P.sizes)[i] = small | shared << 16 | (full - small) << 24;
-        ((u32*)P.new_key)[i] = new_key;
+        AT(u32, P.sizes)[i] = small | shared << 16 | (full - small) << 24;
+        AT(u32, P.new_key)[i] = new_key;
     }
 }
 
@@ -30,12 +30,12 @@ extern "C" __global__ void measure(const Params P, u32 which) {
 // counts what the entry before shares, and one restart too many. With m as its last entry and t restarts before m, a block
 // from i counts as the sum of sizes from i to m, what its restarts add, 4 * (t + 1) bytes or 4 * t if m is a restart, and 8. That
 // grows with m, so restarts are tried one after the other, and then the entries between two of them by bisection.
-extern "C" __global__ void next_cuts(const Params P, u32 which) {
+KERNEL(next_cuts) {
     ENTER
-    Counters* C = counters(P);
-    u32 count = C->kept, limit = header(P)->block_bytes, interval = header(P)->restart_interval, longest = 0;
-    const u32* sizes = (const u32*)P.sizes;
-    const u32* small_at = (const u32*)P.small_at;
+    GLOBAL Counters* C = counters(ARGS);
+    u32 count = C->kept, limit = header(ARGS)->block_bytes, interval = header(ARGS)->restart_interval, longest = 0;
+    GLOBAL const u32* sizes = AT(const u32, P.sizes);
+    GLOBAL const u32* small_at = AT(const u32, P.small_at);
     for (u32 i = C->emit_from + THREAD; i < count; i += THREADS) {
         u32 base = small_at[i], added = sizes[i] >> 24, restarts = 1, group = i;
         // All entries before `group + 1` are in. Entries of the group share their prefixes, and all count `restarts`.
@@ -59,42 +59,42 @@ extern "C" __global__ void next_cuts(const Params P, u32 which) {
             restarts++;
             group = group_end;
         }
-        ((u32*)P.next)[i] = next;
-        ((u32*)P.raw)[i] = small_at[next] - base + added + 4 * restarts + 4;
+        AT(u32, P.next)[i] = next;
+        AT(u32, P.raw)[i] = small_at[next] - base + added + 4 * restarts + 4;
         longest = longest > next - i ? longest : next - i;
     }
-    if (longest) atomicMax(&C->block_entries_max, longest);
+    if (longest) raise_to(&C->block_entries_max, longest);
 }
 
 // The chain of blocks is followed in chunks of entries, side by side, and in groups of chunks. A block that begins in a chunk
 // begins within the longest block's entries of its front, so the chains from these fronts are all there can be.
 #define CHUNKS_A_GROUP 32u
 
-__device__ __forceinline__ u32 fronts_of(const Counters* C, u32 entries) {
+INLINE u32 fronts_of(GLOBAL const Counters* C, u32 entries) {
     return C->block_entries_max < entries ? C->block_entries_max : entries;
 }
 
-extern "C" __global__ void chunks(const Params P, u32 which) {
+KERNEL(chunks) {
     ENTER
-    Counters* C = counters(P);
+    GLOBAL Counters* C = counters(ARGS);
     u32 count = C->kept, first = C->emit_from;
     u32 chunk = 32;
     if (first < count) {
-        u32 wanted = (((const u32*)P.next)[first] - first) * 16;
+        u32 wanted = (AT(const u32, P.next)[first] - first) * 16;
         chunk = wanted < 32 ? 32 : wanted > 65536 ? 65536 : wanted;
     }
     if (THREAD == 0) C->chunk = chunk;
     u32 all = (count + chunk - 1) / chunk;
     for (u32 i = THREAD; i < all; i += THREADS) {
-        ((u32*)P.chunk_start)[i] = NONE;
-        if (i % CHUNKS_A_GROUP == 0) ((u32*)P.group_start)[i / CHUNKS_A_GROUP] = NONE;
+        AT(u32, P.chunk_start)[i] = NONE;
+        if (i % CHUNKS_A_GROUP == 0) AT(u32, P.group_start)[i / CHUNKS_A_GROUP] = NONE;
     }
 }
 
-extern "C" __global__ void chunk_exits(const Params P, u32 which) {
+KERNEL(chunk_exits) {
     ENTER
-    Counters* C = counters(P);
-    const u32* next = (const u32*)P.next;
+    GLOBAL Counters* C = counters(ARGS);
+    GLOBAL const u32* next = AT(const u32, P.next);
     u32 count = C->kept, chunk = C->chunk, first = C->emit_from, fronts = fronts_of(C, chunk);
     if (fronts == 0) return;
     u64 items = (u64)((count + chunk - 1) / chunk) * fronts;
@@ -104,27 +104,27 @@ extern "C" __global__ void chunk_exits(const Params P, u32 which) {
         u32 at = i, blocks = 0;
         if (end > count) end = count;
         for (; at < end; blocks++) at = next[at];
-        ((u32*)P.exits)[i] = at;
-        ((u32*)P.exit_blocks)[i] = blocks;
+        AT(u32, P.exits)[i] = at;
+        AT(u32, P.exit_blocks)[i] = blocks;
     }
 }
 
 // Goes from `*at` to where its chain leaves the chunk.
-__device__ __forceinline__ void leave_chunk(const Params& P, const Counters* C, u32 fronts, u32* at, u32* blocks) {
+INLINE void leave_chunk(PARAMS, GLOBAL const Counters* C, u32 fronts, u32* at, u32* blocks) {
     u32 i = *at, chunk = C->chunk, begin = i / chunk * chunk;
     if (i - begin < fronts) {
-        *blocks += ((const u32*)P.exit_blocks)[i];
-        *at = ((const u32*)P.exits)[i];
+        *blocks += AT(const u32, P.exit_blocks)[i];
+        *at = AT(const u32, P.exits)[i];
         return;
     }
     u32 end = begin + chunk < C->kept ? begin + chunk : C->kept;
-    for (; i < end; (*blocks)++) i = ((const u32*)P.next)[i];
+    for (; i < end; (*blocks)++) i = AT(const u32, P.next)[i];
     *at = i;
 }
 
-extern "C" __global__ void group_exits(const Params P, u32 which) {
+KERNEL(group_exits) {
     ENTER
-    Counters* C = counters(P);
+    GLOBAL Counters* C = counters(ARGS);
     u32 count = C->kept, chunk = C->chunk, group = chunk * CHUNKS_A_GROUP, first = C->emit_from;
     u32 fronts = fronts_of(C, group), chunk_fronts = fronts_of(C, chunk);
     if (fronts == 0) return;
@@ -134,76 +134,76 @@ extern "C" __global__ void group_exits(const Params P, u32 which) {
         if (i < first || i >= count) continue;
         u32 at = i, blocks = 0;
         if (end > count) end = count;
-        while (at < end) leave_chunk(P, C, chunk_fronts, &at, &blocks);
-        ((u32*)P.group_exits)[i] = at;
-        ((u32*)P.group_exit_blocks)[i] = blocks;
+        while (at < end) leave_chunk(ARGS, C, chunk_fronts, &at, &blocks);
+        AT(u32, P.group_exits)[i] = at;
+        AT(u32, P.group_exit_blocks)[i] = blocks;
     }
 }
 
-extern "C" __global__ void chain_top(const Params P, u32 which) {
+KERNEL(chain_top) {
     ENTER
-    if (threadIdx.x != 0) return;
-    Counters* C = counters(P);
+    if (THREAD_OF_BLOCK != 0) return;
+    GLOBAL Counters* C = counters(ARGS);
     u32 count = C->kept, chunk = C->chunk, group = chunk * CHUNKS_A_GROUP, at = C->emit_from, blocks = 0;
     u32 fronts = fronts_of(C, group), chunk_fronts = fronts_of(C, chunk);
     while (at < count) {
         u32 number = at / group, begin = number * group;
-        ((u32*)P.group_start)[number] = at;
-        ((u32*)P.group_block)[number] = blocks;
+        AT(u32, P.group_start)[number] = at;
+        AT(u32, P.group_block)[number] = blocks;
         if (at - begin < fronts) {
-            blocks += ((const u32*)P.group_exit_blocks)[at];
-            at = ((const u32*)P.group_exits)[at];
+            blocks += AT(const u32, P.group_exit_blocks)[at];
+            at = AT(const u32, P.group_exits)[at];
         } else {
-            while (at < begin + group && at < count) leave_chunk(P, C, chunk_fronts, &at, &blocks);
+            while (at < begin + group && at < count) leave_chunk(ARGS, C, chunk_fronts, &at, &blocks);
         }
     }
     C->chain = blocks;
-    if (blocks > header(P)->result_blocks_max) fail(P, STATUS_SPACE, blocks);
+    if (blocks > header(ARGS)->result_blocks_max) fail(ARGS, STATUS_SPACE, blocks);
 }
 
-extern "C" __global__ void chain_groups(const Params P, u32 which) {
+KERNEL(chain_groups) {
     ENTER
-    Counters* C = counters(P);
+    GLOBAL Counters* C = counters(ARGS);
     u32 count = C->kept, chunk = C->chunk, group = chunk * CHUNKS_A_GROUP, chunk_fronts = fronts_of(C, chunk);
     for (u32 i = THREAD; i < (count + group - 1) / group; i += THREADS) {
-        u32 at = ((const u32*)P.group_start)[i];
+        u32 at = AT(const u32, P.group_start)[i];
         if (at == NONE) continue;
-        u32 blocks = ((const u32*)P.group_block)[i], end = (i + 1) * group < count ? (i + 1) * group : count;
+        u32 blocks = AT(const u32, P.group_block)[i], end = (i + 1) * group < count ? (i + 1) * group : count;
         while (at < end) {
-            ((u32*)P.chunk_start)[at / chunk] = at;
-            ((u32*)P.chunk_block)[at / chunk] = blocks;
-            leave_chunk(P, C, chunk_fronts, &at, &blocks);
+            AT(u32, P.chunk_start)[at / chunk] = at;
+            AT(u32, P.chunk_block)[at / chunk] = blocks;
+            leave_chunk(ARGS, C, chunk_fronts, &at, &blocks);
         }
     }
 }
 
-extern "C" __global__ void chain_chunks(const Params P, u32 which) {
+KERNEL(chain_chunks) {
     ENTER
-    Counters* C = counters(P);
-    const u32* next = (const u32*)P.next;
+    GLOBAL Counters* C = counters(ARGS);
+    GLOBAL const u32* next = AT(const u32, P.next);
     u32 count = C->kept, chunk = C->chunk, all = (count + chunk - 1) / chunk;
     for (u32 i = THREAD; i < all; i += THREADS) {
-        u32 at = ((const u32*)P.chunk_start)[i];
+        u32 at = AT(const u32, P.chunk_start)[i];
         if (at == NONE) continue;
-        u32 block = ((const u32*)P.chunk_block)[i], end = (i + 1) * chunk < count ? (i + 1) * chunk : count;
+        u32 block = AT(const u32, P.chunk_block)[i], end = (i + 1) * chunk < count ? (i + 1) * chunk : count;
         for (; at < end; at = next[at], block++) {
-            ((u32*)P.block_start)[block] = at;
-            ((u32*)P.out_raw)[block] = ((const u32*)P.raw)[at];
+            AT(u32, P.block_start)[block] = at;
+            AT(u32, P.out_raw)[block] = AT(const u32, P.raw)[at];
         }
     }
 }
 
-extern "C" __global__ void limit_output(const Params P, u32 which) {
+KERNEL(limit_output) {
     ENTER
-    Counters* C = counters(P);
-    const u32* before = (const u32*)P.out_raw_at;
+    GLOBAL Counters* C = counters(ARGS);
+    GLOBAL const u32* before = AT(const u32, P.out_raw_at);
     u32 count = C->chain;
     for (u32 b = THREAD; b < count; b += THREADS) {
-        bool is_out = before[b] < header(P)->emit_bytes_max;
-        bool is_last = is_out && (b + 1 == count || before[b + 1] >= header(P)->emit_bytes_max);
+        bool is_out = before[b] < header(ARGS)->emit_bytes_max;
+        bool is_last = is_out && (b + 1 == count || before[b + 1] >= header(ARGS)->emit_bytes_max);
         if (is_last) {
             C->out = b + 1;
-            C->emitted_to = ((const u32*)P.next)[((const u32*)P.block_start)[b]];
+            C->emitted_to = AT(const u32, P.next)[AT(const u32, P.block_start)[b]];
         }
     }
 }

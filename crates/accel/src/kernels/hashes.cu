@@ -1,6 +1,6 @@
 // ---- Filter hashes: XXH3, 64 bits, keys of at most 128 bytes ----
 
-__device__ const u8 SECRET[192] = {
+DECLARE_CONSTANT u8 SECRET[192] = {
     0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
     0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb, 0x72, 0x40, 0xa4, 0xa4, 0xb7, 0xb3, 0x67, 0x1f,
     0xcb, 0x79, 0xe6, 0x4e, 0xcc, 0xc0, 0xe5, 0x78, 0x82, 0x5a, 0xd0, 0x7d, 0xcc, 0xff, 0x72, 0x21,
@@ -15,30 +15,30 @@ __device__ const u8 SECRET[192] = {
     0x45, 0xcb, 0x3a, 0x8f, 0x95, 0x16, 0x04, 0x28, 0xaf, 0xd7, 0xfb, 0xca, 0xbb, 0x4b, 0x40, 0x7e,
 };
 
-__device__ __forceinline__ u64 bytes64(const u8* p) {
+INLINE u64 bytes64(CONSTANT const u8* p) {
     u64 x = 0;
     for (u32 i = 0; i < 8; i++) x |= (u64)p[i] << (8 * i);
     return x;
 }
-__device__ __forceinline__ u64 fold(u64 a, u64 b) { return a * b ^ __umul64hi(a, b); }
-__device__ __forceinline__ u64 avalanche(u64 x) {
+INLINE u64 fold(u64 a, u64 b) { return a * b ^ high_product(a, b); }
+INLINE u64 avalanche(u64 x) {
     x ^= x >> 37;
-    x *= 0x165667919E3779F9ull;
+    x *= 0x165667919E3779F9;
     return x ^ x >> 32;
 }
-__device__ __forceinline__ u64 avalanche64(u64 x) {
+INLINE u64 avalanche64(u64 x) {
     x ^= x >> 33;
-    x *= 0xC2B2AE3D27D4EB4Full;
+    x *= 0xC2B2AE3D27D4EB4F;
     x ^= x >> 29;
-    x *= 0x165667B19E3779F9ull;
+    x *= 0x165667B19E3779F9;
     return x ^ x >> 32;
 }
-__device__ __forceinline__ u64 rotate(u64 x, u32 n) { return x << n | x >> (64 - n); }
-__device__ __forceinline__ u64 mix16(const u8* p, const u8* s) { return fold(load64(p) ^ bytes64(s), load64(p + 8) ^ bytes64(s + 8)); }
+INLINE u64 rotated(u64 x, u32 n) { return x << n | x >> (64 - n); }
+INLINE u64 mix16(GLOBAL const u8* p, CONSTANT const u8* s) { return fold(load64(p) ^ bytes64(s), load64(p + 8) ^ bytes64(s + 8)); }
 
-__device__ u64 xxh3(const u8* p, u32 n) {
+FUNCTION u64 xxh3(GLOBAL const u8* p, u32 n) {
     if (n > 16) {
-        u64 sum = n * 0x9E3779B185EBCA87ull;
+        u64 sum = n * 0x9E3779B185EBCA87;
         if (n > 96) sum += mix16(p + 48, SECRET + 96) + mix16(p + n - 64, SECRET + 112);
         if (n > 64) sum += mix16(p + 32, SECRET + 64) + mix16(p + n - 48, SECRET + 80);
         if (n > 32) sum += mix16(p + 16, SECRET + 32) + mix16(p + n - 32, SECRET + 48);
@@ -51,10 +51,10 @@ __device__ u64 xxh3(const u8* p, u32 n) {
     }
     if (n >= 4) {
         u64 keyed = ((u64)load32(p + n - 4) + ((u64)load32(p) << 32)) ^ (bytes64(SECRET + 8) ^ bytes64(SECRET + 16));
-        keyed ^= rotate(keyed, 49) ^ rotate(keyed, 24);
-        keyed *= 0x9FB21C651E98DF25ull;
+        keyed ^= rotated(keyed, 49) ^ rotated(keyed, 24);
+        keyed *= 0x9FB21C651E98DF25;
         keyed ^= (keyed >> 35) + n;
-        keyed *= 0x9FB21C651E98DF25ull;
+        keyed *= 0x9FB21C651E98DF25;
         return keyed ^ keyed >> 28;
     }
     if (n > 0) {
@@ -65,25 +65,25 @@ __device__ u64 xxh3(const u8* p, u32 n) {
     return avalanche64(bytes64(SECRET + 56) ^ bytes64(SECRET + 64));
 }
 
-extern "C" __global__ void hash_keys(const Params P, u32 which) {
+KERNEL(hash_keys) {
     ENTER
-    Counters* C = counters(P);
-    const u32* hash_at = (const u32*)P.hash_at;
+    GLOBAL Counters* C = counters(ARGS);
+    GLOBAL const u32* hash_at = AT(const u32, P.hash_at);
     u32 first = C->emit_from, end = C->emitted_to;
     for (u32 i = first + THREAD; i < end; i += THREADS) {
-        if (!((const u32*)P.new_key)[i]) continue;
-        u32 e = ((const u32*)P.kept)[i];
-        ((u64*)P.hashes)[hash_at[i] - hash_at[first]] = xxh3((const u8*)key_of(P, e), key_bytes(P, e));
+        if (!AT(const u32, P.new_key)[i]) continue;
+        u32 e = AT(const u32, P.kept)[i];
+        AT(u64, P.hashes)[hash_at[i] - hash_at[first]] = xxh3((GLOBAL const u8*)key_of(ARGS, e), key_bytes(ARGS, e));
     }
 }
 
-extern "C" __global__ void finish(const Params P, u32 which) {
-    if (threadIdx.x != 0) return;
-    Counters* C = counters(P);
-    AnswerHeader* A = (AnswerHeader*)P.answer;
-    const u32* hash_at = (const u32*)P.hash_at;
+KERNEL(finish) {
+    if (THREAD_OF_BLOCK != 0) return;
+    GLOBAL Counters* C = counters(ARGS);
+    GLOBAL AnswerHeader* A = AT(AnswerHeader, P.answer);
+    GLOBAL const u32* hash_at = AT(const u32, P.hash_at);
     for (u32 i = 0; i < 8; i++) A->magic[i] = (u8)(ANSWER_MAGIC >> (8 * i));
-    A->version = header(P)->version;
+    A->version = header(ARGS)->version;
     A->status = C->status;
     A->detail = C->detail;
     A->key_stride = P.key_stride;
@@ -101,7 +101,7 @@ extern "C" __global__ void finish(const Params P, u32 which) {
     A->hashes = fine ? hash_at[emitted_to] - hash_at[C->emit_from] : 0;
     u32 crc = FULL;
     for (u32 i = 0; i < sizeof(AnswerHeader); i++) {
-        crc ^= ((const u8*)A)[i];
+        crc ^= ((GLOBAL const u8*)A)[i];
         for (u32 bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (0x82f63b78u & (0u - (crc & 1)));
     }
     A->checksum = ~crc;

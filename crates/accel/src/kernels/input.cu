@@ -1,7 +1,7 @@
 // ---- Input blocks ----
 
 // Every lane reads the same bytes of the stream, and all copy.
-__device__ bool lz4_decode(const u8* src, u32 bytes, u8* dst, u32 size, u32 lane) {
+FUNCTION bool lz4_decode(PARAMS, GLOBAL const u8* src, u32 bytes, GLOBAL u8* dst, u32 size, u32 lane) {
     u32 ip = 0, op = 0;
     while (true) {
         if (ip >= bytes) return false;
@@ -35,39 +35,39 @@ __device__ bool lz4_decode(const u8* src, u32 bytes, u8* dst, u32 size, u32 lane
         }
         length += 4;
         if (length > size - op) return false;
-        __syncwarp();
-        const u8* from = dst + op - offset;
+        sync_warp();
+        GLOBAL const u8* from = dst + op - offset;
         if (offset >= length) {
             for (u32 i = lane; i < length; i += 32) dst[op + i] = from[i];
         } else {
             for (u32 i = lane; i < length; i += 32) dst[op + i] = from[i % offset];
         }
         op += length;
-        __syncwarp();
+        sync_warp();
     }
-    __syncwarp();
+    sync_warp();
     return op == size;
 }
 
-extern "C" __global__ void check_blocks(const Params P, u32 which) {
+KERNEL(check_blocks) {
     ENTER
     LOAD_BY128
-    const InputBlock* blocks = (const InputBlock*)(P.task + header(P)->blocks_at);
-    u32 count = header(P)->blocks, lane = LANE;
+    GLOBAL const InputBlock* blocks = AT(const InputBlock, P.task + header(ARGS)->blocks_at);
+    u32 count = header(ARGS)->blocks, lane = LANE;
     for (u32 b = WARP; b < count; b += WARPS) {
         u32 stored_bytes = blocks[b].stored_bytes, raw_bytes = blocks[b].raw_bytes;
-        const u8* stored = (const u8*)(P.data + blocks[b].at);
+        GLOBAL const u8* stored = AT(const u8, P.data + blocks[b].at);
         u32 restarts = 0;
-        const u8* raw = stored;
-        u32 found = warp_crc(P, by128, stored, stored_bytes - 4, lane);
+        GLOBAL const u8* raw = stored;
+        u32 found = warp_crc(ARGS, by128, stored, stored_bytes - 4, lane);
         if (found != load32(stored + stored_bytes - 4)) {
-            if (lane == 0) fail(P, STATUS_CHECKSUM, b);
+            if (lane == 0) fail(ARGS, STATUS_CHECKSUM, b);
         } else {
             u32 kind = stored[stored_bytes - 5];
             bool sound = kind == 0 && raw_bytes == stored_bytes - 5;
             if (kind == 1 && load32(stored) == raw_bytes) {
-                u8* to = (u8*)(P.scratch + 16ull * ((const u32*)P.slots)[b]);
-                sound = lz4_decode(stored + 4, stored_bytes - 9, to, raw_bytes, lane);
+                GLOBAL u8* to = AT(u8, P.scratch + (u64)16 * AT(const u32, P.slots)[b]);
+                sound = lz4_decode(ARGS, stored + 4, stored_bytes - 9, to, raw_bytes, lane);
                 raw = to;
             }
             if (sound) {
@@ -76,12 +76,12 @@ extern "C" __global__ void check_blocks(const Params P, u32 which) {
             }
             if (!sound) {
                 restarts = 0;
-                if (lane == 0) fail(P, STATUS_BLOCK, b);
+                if (lane == 0) fail(ARGS, STATUS_BLOCK, b);
             }
         }
         if (lane == 0) {
-            ((u64*)P.block_raw)[b] = (u64)raw;
-            ((u32*)P.block_restarts)[b] = restarts;
+            AT(u64, P.block_raw)[b] = PLACE(raw);
+            AT(u32, P.block_restarts)[b] = restarts;
         }
     }
 }

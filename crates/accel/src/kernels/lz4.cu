@@ -5,34 +5,34 @@
 // have one distance, and a warp makes them at once: a lane's last position is that of the nearest lane before it with the
 // same hash, or the table's. The first lane that finds a match decides, and lanes behind it leave the table alone.
 
-__device__ __forceinline__ u32 lz4_slot(u32 word) { return word * 2654435761u >> 20; }
+INLINE u32 lz4_slot(u32 word) { return word * 2654435761u >> 20; }
 
 // How many bytes a length needs in addition to its four bits.
-__device__ __forceinline__ u32 lz4_more(u32 length) { return length < 15 ? 0 : length < 270 ? 1 : (length - 15) / 255 + 1; }
+INLINE u32 lz4_more(u32 length) { return length < 15 ? 0 : length < 270 ? 1 : (length - 15) / 255 + 1; }
 
 // Writes a length that did not fit into its four bits, and returns where it ends.
-__device__ __forceinline__ u32 lz4_length(u8* out, u32 at, u32 rest, u32 lane) {
+INLINE u32 lz4_length(GLOBAL u8* out, u32 at, u32 rest, u32 lane) {
     u32 full = rest / 255;
     for (u32 i = lane; i <= full; i += 32) out[at + i] = i < full ? 255 : (u8)(rest - 255 * full);
     return at + full + 1;
 }
 
 // How many of the four bytes at i behind a and b are the same, of those before `most`.
-__device__ __forceinline__ u32 lz4_same(const u32* words, u32 a, u32 b, u32 i, u32 most) {
+INLINE u32 lz4_same(LOCAL const u32* words, u32 a, u32 b, u32 i, u32 most) {
     if (i >= most) return 0;
     u32 difference = word_at(words, a + i) ^ word_at(words, b + i);
-    u32 same = difference ? (u32)(__ffs(difference) - 1) / 8 : 4;
+    u32 same = difference ? lowest_bit(difference) / 8 : 4;
     return same < most - i ? same : most - i;
 }
 
 // Returns the stored length, without the trailer, of the block in `in`; 0 if it is not worth it.
-__device__ __forceinline__ u32 lz4_encode(const u32* words, u32 bytes, u8* out, u16* table, u32 lane) {
-    const u8* in = (const u8*)words;
+INLINE u32 lz4_encode(PARAMS, LOCAL const u32* words, u32 bytes, GLOBAL u8* out, LOCAL u16* table, u32 lane) {
+    LOCAL const u8* in = (LOCAL const u8*)words;
     u32 limit = bytes - bytes / 8;
     if (bytes < 13) return 0;
-    for (u32 i = lane; i < 1024; i += 32) ((u64*)table)[i] = 0;
+    for (u32 i = lane; i < 1024; i += 32) ((LOCAL u64*)table)[i] = 0;
     if (lane < 4) out[lane] = (u8)(bytes >> (8 * lane));
-    __syncwarp();
+    sync_warp();
     u32 o = 4, literals_from = 0, cur = 1, end = bytes - 12;
     while (true) {
         u32 base = cur, step = 1, candidate = 0;
@@ -41,20 +41,20 @@ __device__ __forceinline__ u32 lz4_encode(const u32* words, u32 bytes, u8* out, 
             u32 pos = base + lane * step;
             bool valid = pos <= end;
             u32 word = valid ? word_at(words, pos) : 0, slot = lz4_slot(word);
-            u32 peers = __match_any_sync(FULL, valid ? slot : 0x10000u + lane);
+            u32 peers = lanes_like(valid ? slot : 0x10000u + lane);
             u32 earlier = peers & ((1u << lane) - 1);
-            u32 other = earlier ? base + (31 - __clz(earlier)) * step : valid ? table[slot] : 0;
-            u32 hits = __ballot_sync(FULL, valid && word_at(words, other) == word);
-            u32 ends = __ballot_sync(FULL, !valid);
-            u32 first = hits ? __ffs(hits) - 1 : 32;
-            if (ends && (u32)(__ffs(ends) - 1) < first) break;
+            u32 other = earlier ? base + (31 - leading_zeros(earlier)) * step : valid ? table[slot] : 0;
+            u32 hits = lanes_where(valid && word_at(words, other) == word);
+            u32 ends = lanes_where(!valid);
+            u32 first = hits ? lowest_bit(hits) : 32;
+            if (ends && lowest_bit(ends) < first) break;
             u32 upto = first < 31 ? (2u << first) - 1 : FULL;
             u32 mine = peers & upto;
-            if ((upto >> lane & 1) && lane == 31 - __clz(mine)) table[slot] = (u16)pos;
-            __syncwarp();
+            if ((upto >> lane & 1) && lane == 31 - leading_zeros(mine)) table[slot] = (u16)pos;
+            sync_warp();
             if (hits) {
-                cur = __shfl_sync(FULL, pos, first);
-                candidate = __shfl_sync(FULL, other, first);
+                cur = lane_get(pos, first);
+                candidate = lane_get(other, first);
                 found = true;
                 break;
             }
@@ -72,25 +72,25 @@ __device__ __forceinline__ u32 lz4_encode(const u32* words, u32 bytes, u8* out, 
             same = lz4_same(words, ahead, other, 4 * (lane - 8), ahead_most);
             differs = same < 4;
         }
-        u32 look = __ballot_sync(FULL, differs);
-        u32 back = look & 255 ? __ffs(look & 255) - 1 : 8;
+        u32 look = lanes_where(differs);
+        u32 back = look & 255 ? lowest_bit(look & 255) : 8;
         while (!(look & 255)) {
             u32 i = back + lane;
-            u32 differ = __ballot_sync(FULL, i >= back_most || in[cur - 1 - i] != in[candidate - 1 - i]);
-            back += differ ? __ffs(differ) - 1 : 32;
+            u32 differ = lanes_where(i >= back_most || in[cur - 1 - i] != in[candidate - 1 - i]);
+            back += differ ? lowest_bit(differ) : 32;
             if (differ) break;
         }
         u32 length = 96;
         if (look >> 8) {
-            u32 lane_of = __ffs(look >> 8) + 7;
-            length = 4 * (lane_of - 8) + __shfl_sync(FULL, same, lane_of);
+            u32 lane_of = lowest_bit(look >> 8) + 8;
+            length = 4 * (lane_of - 8) + lane_get(same, lane_of);
         } else {
             while (true) {
                 same = lz4_same(words, ahead, other, length + 4 * lane, ahead_most);
-                u32 differ = __ballot_sync(FULL, same < 4);
+                u32 differ = lanes_where(same < 4);
                 if (differ) {
-                    u32 lane_of = __ffs(differ) - 1;
-                    length += 4 * lane_of + __shfl_sync(FULL, same, lane_of);
+                    u32 lane_of = lowest_bit(differ);
+                    length += 4 * lane_of + lane_get(same, lane_of);
                     break;
                 }
                 length += 128;
@@ -121,7 +121,7 @@ __device__ __forceinline__ u32 lz4_encode(const u32* words, u32 bytes, u8* out, 
         for (u32 i = lane; i < literals; i += 32) out[text + i] = in[literals_from + i];
         o += needs;
         literals_from = cur;
-        __syncwarp();
+        sync_warp();
     }
     u32 literals = bytes - literals_from;
     u32 needs = 1 + literals + lz4_more(literals);

@@ -5,6 +5,8 @@ mod emulated;
 mod gpu;
 mod model_equals_merge;
 mod on_device;
+#[cfg(feature = "opencl")]
+mod opencl;
 mod page;
 mod skipped;
 mod tasks;
@@ -15,4 +17,11 @@ mod unit;
 #[test]
 fn tests_on_a_gpu_need_the_feature_cuda() {
     skipped::skipped("gpu::", "the feature `cuda` is not built in");
+}
+
+/// The tests of the module `opencl` are not built in.
+#[cfg(not(feature = "opencl"))]
+#[test]
+fn tests_on_an_opencl_device_need_the_feature_opencl() {
+    skipped::skipped("opencl::", "the feature `opencl` is not built in");
 }

@@ -200,30 +200,32 @@ fn fill(store: &Store, entries: u64, rng: &mut Rng) -> BTreeMap<Vec<u8>, Vec<u8>
     model
 }
 
+/// Fills a store whose compactions a device does, and checks its contents, and that nothing went wrong.
+pub(crate) fn a_store_runs_on(device: Arc<dyn OpenDevice>, compression: Compression, entries: u64) -> UnitReport {
+    let directory = tempfile::tempdir().unwrap();
+    let unit: Arc<dyn Unit> = Arc::new(DeviceUnit::new(Env::system(), device, 2));
+    let mut options = Options::default();
+    let keyspace: KeyspaceOptions = options.keyspace.clone();
+    options.keyspace = keyspace.memtable_bytes(64 << 10).table_bytes(32 << 10).level_base_bytes(128 << 10);
+    options.keyspace.compression = vec![compression];
+    let offload = Offload::new().policy(elsewhere()).check_every(2).unit(unit);
+    let store = StoreBuilder::new(options).compactor(offload).open(directory.path()).unwrap();
+    let model = fill(&store, entries, &mut Rng::new(3));
+    store.keyspace("default").unwrap().compact(None, None).unwrap();
+    let found: BTreeMap<Vec<u8>, Vec<u8>> =
+        store.iter().unwrap().map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap()).collect();
+    assert!(found == model);
+    let report = of_device(Scheduler::of(store.compactor()).unwrap());
+    assert_eq!((report.failed, report.suspicious, report.mismatches, report.late), (0, 0, 0, 0), "{report:?}");
+    store.close().unwrap();
+    report
+}
+
 #[test]
 fn a_store_runs_on_a_device() {
     for compression in [Compression::None, Compression::Lz4] {
-        let directory = tempfile::tempdir().unwrap();
         let limits = DeviceLimits { ways: 4, ..DeviceLimits::of_format() };
-        let unit: Arc<dyn Unit> = Arc::new(DeviceUnit::new(Env::system(), Arc::new(OpenModel { limits }), 2));
-        let mut options = Options::default();
-        let keyspace: KeyspaceOptions = options.keyspace.clone();
-        options.keyspace = keyspace.memtable_bytes(64 << 10).table_bytes(32 << 10).level_base_bytes(128 << 10);
-        options.keyspace.compression = vec![compression];
-        let offload = Offload::new().policy(elsewhere()).check_every(2).unit(unit);
-        let open = |offload| StoreBuilder::new(options.clone()).compactor(offload).open(directory.path()).unwrap();
-        let store = open(offload);
-        let model = fill(&store, 30_000, &mut Rng::new(3));
-        store.keyspace("default").unwrap().compact(None, None).unwrap();
-        let found: BTreeMap<Vec<u8>, Vec<u8>> = store
-            .iter()
-            .unwrap()
-            .map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
-            .collect();
-        assert!(found == model);
-        let report = of_device(Scheduler::of(store.compactor()).unwrap());
+        let report = a_store_runs_on(Arc::new(OpenModel { limits }), compression, 30_000);
         assert!(report.succeeded > 10 && report.checked > 3, "{report:?}");
-        assert_eq!((report.failed, report.suspicious, report.mismatches, report.late), (0, 0, 0, 0), "{report:?}");
-        store.close().unwrap();
     }
 }

@@ -9,7 +9,8 @@ use situ_accel::{FoundDevice, find_devices};
 /// The object that `--json` prints for each accelerator.
 #[derive(Debug, Serialize)]
 struct Accelerator {
-    name: &'static str,
+    name: String,
+    driver_name: Option<String>,
     usable: bool,
     chosen_by_auto: bool,
     ways: Option<u32>,
@@ -18,7 +19,7 @@ struct Accelerator {
 
 pub(super) fn show(out: &mut Output) -> Outcome {
     let mut is_chosen = false;
-    for FoundDevice { name, is_hardware, device } in find_devices() {
+    for FoundDevice { name, driver_name, is_hardware, device } in find_devices() {
         let usable = device.is_ok();
         let chosen_by_auto = usable && is_hardware && !is_chosen;
         is_chosen |= chosen_by_auto;
@@ -27,7 +28,7 @@ pub(super) fn show(out: &mut Output) -> Outcome {
             Err(why) => (None, Some(why)),
         };
         if out.is_json() {
-            out.object(&Accelerator { name, usable, chosen_by_auto, ways, why_not })?;
+            out.object(&Accelerator { name, driver_name, usable, chosen_by_auto, ways, why_not })?;
             continue;
         }
         let state = match (ways, why_not) {
@@ -36,7 +37,8 @@ pub(super) fn show(out: &mut Output) -> Outcome {
             (ways, None) => format!("can be used; {} ways", ways.unwrap_or_default()),
         };
         let mark = if chosen_by_auto { "  (chosen by --accelerator auto)" } else { "" };
-        out.line(format!("{name:<8} {state}{mark}"))?;
+        let driver_name = driver_name.map_or_else(String::new, |name| format!(": {name}"));
+        out.line(format!("{name:<8} {state}{driver_name}{mark}"))?;
     }
     DONE
 }
