@@ -249,12 +249,12 @@ impl Layout {
                 (params.answer as usize, AnswerHeader::BYTES),
                 (params.reports as usize, blocks * BlockReport::BYTES),
                 (params.hashes as usize, header.hashes as usize * 8),
-                (params.out_keys as usize, blocks * 2 * header.key_stride as usize),
+                (params.out_keys as usize, (blocks * 2).saturating_mul(header.key_stride as usize)),
             ],
             data: (params.out_data as usize, header.data_bytes as usize),
         };
         // The parts lie one behind the other in the arena, the data last.
-        let is_inside = |(at, bytes): &(usize, usize)| at + bytes <= self.bytes as usize;
+        let is_inside = |(at, bytes): &(usize, usize)| at.saturating_add(*bytes) <= self.bytes as usize;
         match parts.report.iter().all(is_inside) && is_inside(&parts.data) {
             true => Ok(parts),
             false => Err(Malformed(format!("{header:?}"))),
@@ -347,4 +347,47 @@ pub(crate) fn shared_text() -> String {
     text.push_str(&format!("#define ADDRESSES {ADDRESSES}\n"));
     text.push_str(&format!("#define ANSWER_MAGIC {:#x}\n", u64::from_le_bytes(ANSWER_MAGIC)));
     text
+}
+
+#[cfg(all(test, any(feature = "cuda", feature = "opencl")))]
+mod tests {
+    use super::*;
+    use crate::task::DeviceRules;
+    use situ_compaction::KeyRange;
+
+    #[test]
+    fn an_answer_with_lengths_beyond_the_arena_is_refused() {
+        let rules = DeviceRules {
+            range: KeyRange::all(),
+            snapshots: Vec::new(),
+            below: Vec::new(),
+            below_all: false,
+            lz4: false,
+            block_bytes: 4096,
+            restart_interval: 16,
+            key_bytes_max: 16,
+            value_bytes_max: 100,
+            shared_prefix_bytes: 0,
+            entries_max: 10,
+            emit_from: 0,
+            emit_bytes_max: u64::MAX,
+        };
+        let block = InputBlock { stored_bytes: 1000, raw_bytes: 995, ..InputBlock::default() };
+        let layout = Layout::of(&DeviceTask::new(rules, vec![vec![block]], 1000).unwrap());
+        let parts = |header: AnswerHeader| {
+            let mut head = Vec::new();
+            AnswerHeader { magic: ANSWER_MAGIC, ..header }.put(&mut head);
+            layout.answer_parts(&head)
+        };
+        let sound = AnswerHeader { blocks: 1, hashes: 10, key_stride: 16, data_bytes: 900, ..AnswerHeader::default() };
+        assert_eq!(parts(sound).unwrap().data.1, 900);
+        for wrong in [
+            AnswerHeader { data_bytes: u64::MAX, ..sound },
+            AnswerHeader { blocks: u32::MAX, key_stride: u32::MAX, ..sound },
+            AnswerHeader { blocks: 1 << 31, key_stride: 1 << 31, ..sound },
+            AnswerHeader { hashes: u32::MAX, ..sound },
+        ] {
+            assert!(parts(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }

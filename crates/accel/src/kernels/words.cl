@@ -50,25 +50,20 @@ u64 lane_value(__local u64* lanes, u64 x, u32 lane) {
     return value;
 }
 
-u32 lanes_that_equal(__local u64* lanes, u32 x) {
+// The lanes whose word is `wanted`. Each lane has a word of its own, and may look for another one.
+u32 lanes_with(__local u64* lanes, u64 word, u64 wanted) {
     __local u64* warp = lanes + (THREAD_OF_BLOCK & ~31u);
-    warp[LANE] = x;
+    warp[LANE] = word;
     barrier(CLK_LOCAL_MEM_FENCE);
     u32 found = 0;
-    for (u32 i = 0; i < 32; i++) found |= (u32)(warp[i] == x) << i;
+    for (u32 i = 0; i < 32; i++) found |= (u32)(warp[i] == wanted) << i;
     barrier(CLK_LOCAL_MEM_FENCE);
     return found;
 }
 
-u32 lanes_that_hold(__local u64* lanes, bool holds) {
-    __local u64* warp = lanes + (THREAD_OF_BLOCK & ~31u);
-    warp[LANE] = holds;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    u32 found = 0;
-    for (u32 i = 0; i < 32; i++) found |= (u32)warp[i] << i;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    return found;
-}
+u32 lanes_that_equal(__local u64* lanes, u32 x) { return lanes_with(lanes, x, x); }
+
+u32 lanes_that_hold(__local u64* lanes, bool holds) { return lanes_with(lanes, holds, 1); }
 
 #define add_to(at, x) atomic_add(at, x)
 #define raise_to(at, x) atomic_max(at, x)

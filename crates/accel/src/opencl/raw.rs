@@ -34,7 +34,7 @@ unsafe impl Send for DeviceId {}
 // SAFETY: as above.
 unsafe impl Sync for DeviceId {}
 
-/// What a driver says of a device.
+/// Properties of a device, as its driver reports them.
 #[derive(Debug, Clone)]
 pub(super) struct Properties {
     pub(super) name: String,
