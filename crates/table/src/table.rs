@@ -323,6 +323,22 @@ impl Table {
         (0..count).map(boundary).collect()
     }
 
+    /// Returns the approximate share of the table's data in the blocks of the keys `begin..end`, from 0 to 1. Reads
+    /// nothing: it counts entries of the top index.
+    ///
+    /// # Errors
+    /// The index is damaged.
+    pub fn coarse_share(&self, begin: &[u8], end: &[u8]) -> Result<f64> {
+        let seek = |key| {
+            let target = KeyRef::new(key, Trailer::NEWEST);
+            self.index.index_seek(target).map_err(|m| self.malformed(&self.index, m))
+        };
+        let count = self.index.restart_count();
+        // The block in which `end` is or would be counts, unless there is none.
+        let behind = (seek(end)? + 1).min(count);
+        Ok(behind.saturating_sub(seek(begin)?) as f64 / count.max(1) as f64)
+    }
+
     /// Returns the file that the table is in, for reads of a caller's own.
     pub fn reader(&self) -> &Arc<dyn Reader> {
         &self.reader

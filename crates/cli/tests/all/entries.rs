@@ -478,7 +478,7 @@ fn an_interrupted_benchmark_leaves_nothing() {
         rustix::process::kill_process(rustix::process::Pid::from_child(&bench), signal).unwrap();
         let ended = bench.wait_with_output().unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
-        assert_eq!((ended.status.code(), ended.stdout.len()), (Some(code), 0), "{said}");
+        assert_eq!((ended.status.code(), ended.stdout.len()), (Some(code), 0), "{}: {said}", ended.status);
         assert_eq!(fs::read_dir(at).unwrap().count(), 0, "{said}");
         if json {
             let error = &json_alone(&said, &["bench"])[0];

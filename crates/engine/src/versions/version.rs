@@ -290,8 +290,9 @@ impl TableFile {
         }
     }
 
+    /// Returns the table if it is open.
     #[inline]
-    fn table_if_open(&self) -> Option<TableRef<'_>> {
+    pub(crate) fn table_if_open(&self) -> Option<TableRef<'_>> {
         if let Some(table) = self.resident.get() {
             return Some(TableRef::Resident(table));
         }

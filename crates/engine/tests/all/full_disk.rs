@@ -85,10 +85,14 @@ fn open(env: &Env, shape: Shape, home: &SimVolume, fast: Option<&SimVolume>, hea
 
 impl World {
     fn run(shape: Shape, seed: u64, test: impl FnOnce(&mut World) + Send) {
+        World::run_on(TOTAL, shape, seed, test);
+    }
+
+    fn run_on(total: u64, shape: Shape, seed: u64, test: impl FnOnce(&mut World) + Send) {
         let executor = SimExecutor::new(seed);
         executor.run(|| {
             let env = executor.env();
-            let home = SimVolume::new(&env, FaultPlan::none().capacity(TOTAL), seed);
+            let home = SimVolume::new(&env, FaultPlan::none().capacity(total), seed);
             let fast = FaultPlan::none().capacity(shape.fast_bytes);
             let fast = (shape.fast_bytes > 0).then(|| SimVolume::new(&env, fast, seed + 1));
             let heard = Arc::default();
@@ -132,7 +136,11 @@ impl World {
     }
 
     fn recovers(&mut self, what: &str) {
-        let until = self.env.clock.now() + RECOVERS_WITHIN;
+        self.recovers_within(RECOVERS_WITHIN, what);
+    }
+
+    fn recovers_within(&mut self, time: Duration, what: &str) {
+        let until = self.env.clock.now() + time;
         while let Err(error) = self.put(Durability::Synced) {
             assert!(error.is_no_space(), "{what}: {error}");
             assert!(self.env.clock.now() < until, "{}: still refused: {error}, {}", what, self.told());
@@ -212,6 +220,23 @@ fn promise_7_deletions_one_by_one_lead_out_of_a_full_disk() {
         world.recovers("deleted");
         world.store.close().unwrap();
     });
+}
+
+/// Tombstones were spread over all tables. A table whose keys were all deleted looked half full, which did not fit.
+#[test]
+fn promise_7_deletions_in_key_order_lead_out_of_a_full_disk_of_large_tables() {
+    let shape = Shape { value_bytes: 4000, has_value_log: false, fast_bytes: 0, memtable_bytes: 64 << 20 };
+    for (seed, (numerator, denominator)) in (0..).zip([(1, 2), (3, 4)]) {
+        World::run_on(64 << 20, shape, seed, |world| {
+            world.put_until_refused();
+            let keys: Vec<_> = world.model.keys().cloned().collect();
+            for key in &keys[..keys.len() * numerator / denominator] {
+                world.delete(key);
+            }
+            world.recovers_within(Duration::from_secs(25), "the first keys are deleted");
+            world.store.close().unwrap();
+        });
+    }
 }
 
 fn delete_here_and_there(world: &mut World) {

@@ -346,6 +346,26 @@ fn boundaries_and_offsets_agree_with_the_blocks() {
     assert_eq!(table.approximate_offset(&[0xff; 400]).unwrap(), table.data_end);
 }
 
+#[test]
+fn the_share_of_a_range_is_about_that_of_its_data() {
+    let mut random = Random::seeded(5);
+    let model = random_model(&mut random, 2000);
+    let keys: Vec<_> = model.keys().map(|key| key.0.clone()).collect();
+    // Small index blocks list more data blocks where keys are short.
+    for (index_block_bytes, off_by) in [(300, 0.25), (1 << 20, 0.05)] {
+        let table = open(write(&TableOptions { index_block_bytes, ..TableOptions::default() }, &model)).unwrap();
+        assert_eq!(table.coarse_share(b"", &[0xff; 400]).unwrap(), 1.0);
+        assert_eq!(table.coarse_share(&[0xff; 400], &[0xff; 401]).unwrap(), 0.0);
+        for (from, to) in [(0, keys.len() / 2), (keys.len() / 4, keys.len() / 2), (keys.len() / 10 * 9, keys.len() - 1)]
+        {
+            let share = table.coarse_share(&keys[from], &keys[to]).unwrap();
+            let offset = |at: usize| table.approximate_offset(&keys[at]).unwrap() as f64;
+            let exact = (offset(to) - offset(from)) / table.data_end as f64;
+            assert!((share - exact).abs() <= off_by, "{share} instead of {exact}, index blocks of {index_block_bytes}");
+        }
+    }
+}
+
 /// A small table with everything in it: two index levels, compressed and plain blocks, filter, range tombstones.
 fn small_table() -> (Vec<u8>, Model) {
     let mut model = Model::new();

@@ -15,7 +15,7 @@
 use super::{Job, Picker, idle};
 use crate::base::options::LEVELS;
 use crate::versions::version::TableFile;
-use situ_compaction::{CompactionFilter, Decision, FilterContext};
+use situ_compaction::{CompactionFilter, Decision, FilterContext, KeySpan};
 use situ_storage::Result as StorageResult;
 use situ_table::{DeadBefore, Lifetime, MAX_SEQUENCE, ReadOptions, hash_key};
 use std::fmt;
@@ -55,6 +55,24 @@ impl Newer {
 struct Hidden {
     newer: Vec<Arc<TableFile>>,
     inner: Option<Arc<dyn CompactionFilter>>,
+}
+
+fn puts(file: &TableFile) -> u64 {
+    file.meta.entries.saturating_sub(file.meta.deletions)
+}
+
+/// Estimates the share of a table's entries that lies in `span`. Reads nothing: a table that is not open has its
+/// entries anywhere in its own span.
+fn share_in(file: &TableFile, span: &KeySpan) -> f64 {
+    let own = &file.meta.span;
+    if !own.overlaps(&span.begin, &span.end) {
+        return 0.0;
+    }
+    if span.begin <= own.begin && own.end <= span.end {
+        return 1.0;
+    }
+    let table = file.table_if_open();
+    table.and_then(|table| table.coarse_share(&span.begin, &span.end).ok()).unwrap_or(1.0)
 }
 
 /// Returns true if a table has a version of `key`, or deletes a range with it.
@@ -104,8 +122,6 @@ impl Picker<'_> {
     /// Returns the rewrite of the one table that frees the most, judged by what tombstones of newer tables hide in it.
     /// Returns `None` if none is worth it, or the disk has no room for the rest of the table.
     pub(super) fn hidden_debt(&self, entry_bytes: u64) -> Option<Job> {
-        let puts = |file: &TableFile| file.meta.entries.saturating_sub(file.meta.deletions);
-        let all_puts = self.version.files().map(|(_, file)| puts(file)).sum::<u64>().max(1);
         let mut best: Option<Job> = None;
         for level in 0..LEVELS {
             for (at, file) in self.version.levels[level].files.iter().enumerate() {
@@ -113,12 +129,9 @@ impl Picker<'_> {
                     continue;
                 }
                 let tables = self.newer_than(level, at, file.seen_to.load(Ordering::Acquire));
-                let deletions: u64 = tables.iter().map(|newer| newer.meta.deletions).sum();
                 let hides_ranges = tables.iter().any(|newer| newer.meta.range_deletions > 0);
-                // The places of the deleted keys are unknown: everywhere alike is assumed.
-                let hidden = deletions as f64 * puts(file) as f64 / all_puts as f64;
-                let freed = if hides_ranges { file.meta.bytes } else { (hidden * entry_bytes as f64) as u64 };
                 let bytes = file.meta.bytes;
+                let freed = if hides_ranges { bytes } else { self.hidden_bytes(file, &tables, entry_bytes) };
                 let left_bytes = bytes.saturating_sub(freed).max(bytes / super::LEAST_SHARE);
                 if freed.saturating_mul(WORTH) < bytes || left_bytes > self.room {
                     continue;
@@ -133,6 +146,20 @@ impl Picker<'_> {
             }
         }
         best
+    }
+
+    /// Estimates the bytes of a table's entries that the tombstones of newer tables hide. Within the table's span,
+    /// tombstones are assumed to hide puts of all tables alike.
+    fn hidden_bytes(&self, file: &TableFile, newer: &[Arc<TableFile>], entry_bytes: u64) -> u64 {
+        let span = &file.meta.span;
+        let deletions: f64 = newer.iter().map(|newer| newer.meta.deletions as f64 * share_in(newer, span)).sum();
+        if deletions == 0.0 {
+            return 0;
+        }
+        let levels = &self.version.levels;
+        let files = levels[0].files.iter().chain(levels[1..].iter().flat_map(|level| level.overlapping(span)));
+        let all: f64 = files.map(|file| puts(file) as f64 * share_in(file, span)).sum();
+        (puts(file) as f64 * (deletions / all.max(1.0)).min(1.0) * entry_bytes as f64) as u64
     }
 
     /// Returns the tables that overlap the one at `at`, and hold versions after sequence number `seen_to`.
