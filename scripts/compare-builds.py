@@ -95,7 +95,7 @@ def measure_bed(bed, program, options, output):
     """The figures of one build on one bed, by workload."""
     directory, fast = options.directory, options.directory + "-fast"
     if bed == "cache":
-        return serve(program, options, os.path.join(directory, "served"), output, ["--engine", "cache"])
+        return serve(program, options, None, output, ["--engine", "cache"])
     if bed == "one":
         figures = bench(program, options, directory, output, ["--directory", directory])
         figures.update(serve(program, options, os.path.join(directory, "served"), output, []))
@@ -185,11 +185,13 @@ class Noded(Listener):
 
 
 class Served(Listener):
-    """A server of its own, of one build."""
+    """A server of its own, of one build. A cache in memory has no directory."""
 
     def __init__(self, program, directory, log, more):
-        shutil.rmtree(directory, ignore_errors=True)
-        super().__init__(program, ["serve", "--data", directory, "--no-http", "--threads", "1"] + more, log)
+        if directory:
+            shutil.rmtree(directory, ignore_errors=True)
+            more = ["--data", directory] + more
+        super().__init__(program, ["serve", "--no-http", "--threads", "1"] + more, log)
 
     def cpu_seconds(self):
         with open(f"/proc/{self.process.pid}/stat") as file:
@@ -332,6 +334,8 @@ if arguments[0] == "bench":
               for workload in option("--workloads").split(",")]
     json.dump({{"phases": phases}}, open(option("--output"), "w"))
     sys.exit()
+if ("cache" in arguments) == ("--data" in arguments):
+    sys.exit("a cache has no directory, and a store has one")
 host, port = option("--listen").split(":")
 import selectors
 selector, items, rest = selectors.DefaultSelector(), {{}}, {{}}
