@@ -9,22 +9,30 @@ pub struct FoundDevice {
     pub name: String,
     /// The driver's name for it, where it tells one device from another.
     pub driver_name: Option<String>,
-    /// Computes elsewhere than on the processor: it is worth being chosen unasked.
+    /// Computes elsewhere than on the processor.
     pub is_hardware: bool,
+    /// Used unasked, if it is there: see [`automatic_device`].
+    pub is_automatic: bool,
     /// The device, or the reason why it cannot be used here.
     pub device: Result<Arc<dyn OpenDevice>, String>,
 }
 
 impl FoundDevice {
     fn new(name: &str, is_hardware: bool, device: Result<Arc<dyn OpenDevice>, String>) -> FoundDevice {
-        FoundDevice { name: name.to_owned(), driver_name: None, is_hardware, device }
+        FoundDevice { name: name.to_owned(), driver_name: None, is_hardware, is_automatic: false, device }
     }
 }
 
-/// Looks for devices. Opens none of them.
+/// Returns the device that is used unasked, if there is one: a GPU, by CUDA. OpenCL devices are used by name alone. No
+/// GPU has shown its speed by OpenCL yet, and drivers of OpenCL take time to load and install signal handlers.
+pub fn automatic_device() -> Option<Arc<dyn OpenDevice>> {
+    cuda().ok()
+}
+
+/// Looks for devices. Opens none of them, and loads the drivers of all.
 pub fn find_devices() -> Vec<FoundDevice> {
     let model: Arc<dyn OpenDevice> = Arc::new(OpenModel::default());
-    let mut found = vec![FoundDevice::new("cuda:0", true, cuda())];
+    let mut found = vec![FoundDevice { is_automatic: true, ..FoundDevice::new("cuda:0", true, cuda()) }];
     found.extend(opencl());
     found.push(FoundDevice::new("model", false, Ok(model)));
     found
@@ -58,7 +66,7 @@ fn of_opencl(device: crate::opencl::OpenClDevice) -> FoundDevice {
         Ok(()) => Ok(Arc::new(device) as Arc<dyn OpenDevice>),
         Err(error) => Err(error.to_string()),
     };
-    FoundDevice { name, driver_name, is_hardware, device }
+    FoundDevice { driver_name, ..FoundDevice::new(&name, is_hardware, device) }
 }
 
 #[cfg(not(feature = "opencl"))]

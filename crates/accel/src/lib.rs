@@ -44,7 +44,7 @@ pub use answer::Answer;
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaError, Lane, LaneAnswer, OpenCuda, StepTime};
 pub use device::{Device, DeviceAnswer, DeviceError, DeviceLimits, ModelDevice, OpenDevice, OpenModel};
-pub use find::{FoundDevice, find_devices};
+pub use find::{FoundDevice, automatic_device, find_devices};
 pub use layout::{Counters, Layout, Params};
 pub use model::run_model;
 #[cfg(feature = "opencl")]

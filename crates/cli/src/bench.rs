@@ -59,18 +59,20 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
 /// Runs the workloads. A signal ends the run, which then removes what it has made; a second one ends the program at
 /// once.
 fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
+    // First: an accelerator's driver may have signal handlers of its own. Below ours, they end the program.
+    let signals = stopped_by_signals()?;
     match command.engine {
         EngineName::Lsm if command.hash != HashSettings::default() => {
             Err(Failure::usage("--buckets, --partitions, --pending-bytes and --load-percent are for --engine hash"))
         }
-        EngineName::Lsm => measure_with(command, &ordered(command)?),
+        EngineName::Lsm => measure_with(command, &ordered(command)?, signals),
         EngineName::Cache => Err(only_served()),
         EngineName::Hash => {
             command.node.check_for_hash()?;
             let settings =
                 "what --help lists for ordered stores (memtables, caches, compression, compactions, the fast disk)";
             refuse_for_hash(&[(command.store != SituSettings::default(), settings)])?;
-            measure_with(command, &HashFactory::new(command.hash.clone()))
+            measure_with(command, &HashFactory::new(command.hash.clone()), signals)
         }
     }
 }
@@ -86,9 +88,12 @@ fn ordered(command: &BenchCommand) -> Result<SituFactory, Failure> {
     Ok(SituFactory::new(store_options).with_fast_disk(command.store.fast_disk.clone()).with_home(home))
 }
 
-fn measure_with(command: &BenchCommand, factory: &dyn StoreFactory) -> Result<BenchResult, Failure> {
+fn measure_with(
+    command: &BenchCommand,
+    factory: &dyn StoreFactory,
+    (stop, interrupts): (Stop, Interrupts),
+) -> Result<BenchResult, Failure> {
     let options = &command.workload;
-    let (stop, interrupts) = stopped_by_signals()?;
     let store = options.directory.join("store");
     situ_bench::run_until(options, factory, &stop).map_err(|error| {
         let shown = store.display();

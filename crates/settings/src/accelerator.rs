@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use situ::offload::{Offload, Unit};
-use situ_accel::{DeviceUnit, FoundDevice, OpenDevice, find_devices};
+use situ_accel::{DeviceUnit, FoundDevice, OpenDevice, automatic_device, find_devices};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const CHECK_EVERY: u32 = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AcceleratorName {
-    /// The first one that is there.
+    /// The one that is used unasked, if it is there: see [`automatic_device`].
     #[default]
     Auto,
     /// None.
@@ -35,11 +35,13 @@ impl FromStr for AcceleratorName {
             "off" => return Ok(AcceleratorName::Off),
             _ => {}
         }
-        // Only now: looking for devices loads their drivers.
-        let names: Vec<String> = find_devices().into_iter().map(|found| found.name).collect();
-        match names.iter().any(|name| name == text) {
+        // Devices are looked for later: their drivers install signal handlers, and the program's own come first.
+        let is_numbered = text.split_once(':').is_some_and(|(kind, number)| {
+            ["cuda", "opencl"].contains(&kind) && number.bytes().all(|byte| byte.is_ascii_digit()) && !number.is_empty()
+        });
+        match is_numbered || text == "model" {
             true => Ok(AcceleratorName::Named(text.to_owned())),
-            false => Err(format!("there is no such accelerator; there are: auto, off, {}", names.join(", "))),
+            false => Err("an accelerator is auto, off, model, cuda:N or opencl:N".to_owned()),
         }
     }
 }
@@ -74,17 +76,20 @@ impl AcceleratorName {
     /// # Errors
     /// [`Error::Options`]: the accelerator with this name cannot be used here.
     pub fn device(&self) -> Result<Option<Arc<dyn OpenDevice>>> {
-        let mut found = find_devices().into_iter();
-        match self {
-            AcceleratorName::Off => Ok(None),
-            AcceleratorName::Auto => Ok(found.filter(|found| found.is_hardware).find_map(|found| found.device.ok())),
-            AcceleratorName::Named(name) => match found.find(|found| found.name == *name) {
-                Some(FoundDevice { device: Ok(device), .. }) => Ok(Some(device)),
-                Some(FoundDevice { device: Err(why), .. }) => {
-                    Err(Error::Options(format!("--accelerator {name}: {why}")))
-                }
-                None => Err(Error::Options(format!("--accelerator {name}: there is no such accelerator"))),
-            },
+        let name = match self {
+            AcceleratorName::Off => return Ok(None),
+            AcceleratorName::Auto => return Ok(automatic_device()),
+            AcceleratorName::Named(name) => name,
+        };
+        let found = find_devices();
+        let names: Vec<String> = found.iter().map(|found| found.name.clone()).collect();
+        match found.into_iter().find(|found| found.name == *name) {
+            Some(FoundDevice { device: Ok(device), .. }) => Ok(Some(device)),
+            Some(FoundDevice { device: Err(why), .. }) => Err(Error::Options(format!("--accelerator {name}: {why}"))),
+            None => {
+                let known = names.join(", ");
+                Err(Error::Options(format!("--accelerator {name}: there is no such accelerator; there are: {known}")))
+            }
         }
     }
 }

@@ -18,11 +18,9 @@ struct Accelerator {
 }
 
 pub(super) fn show(out: &mut Output) -> Outcome {
-    let mut is_chosen = false;
-    for FoundDevice { name, driver_name, is_hardware, device } in find_devices() {
+    for FoundDevice { name, driver_name, is_hardware, is_automatic, device } in find_devices() {
         let usable = device.is_ok();
-        let chosen_by_auto = usable && is_hardware && !is_chosen;
-        is_chosen |= chosen_by_auto;
+        let chosen_by_auto = usable && is_automatic;
         let (ways, why_not) = match device {
             Ok(device) => (Some(device.limits().ways), None),
             Err(why) => (None, Some(why)),

@@ -1,6 +1,7 @@
 //! `get`, `put`, `delete`, `scan`, `compact`, and how the program fails.
 
 use crate::common::{Ran, Serving, program, situ, situ_fed};
+use crate::skipped;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
@@ -458,12 +459,29 @@ fn keys_that_cannot_be_are_refused_before_the_store_is_opened() {
 /// An interrupted benchmark left its store, which was in the way of the next one.
 #[test]
 fn an_interrupted_benchmark_leaves_nothing() {
+    interrupt_benchmarks(&[]);
+}
+
+/// A driver of OpenCL caught the signal, and ended the program.
+#[test]
+fn an_interrupted_benchmark_leaves_nothing_with_drivers_of_accelerators() {
+    let directory = tempfile::tempdir().unwrap();
+    let known = situ(directory.path(), &["inspect", "--units", "--json"]).done();
+    let is_usable = |line: &str| line.contains("\"name\":\"opencl:0\"") && line.contains("\"usable\":true");
+    if !known.text().lines().any(is_usable) {
+        return skipped::skipped("there is no device of OpenCL, or the program does not know OpenCL");
+    }
+    interrupt_benchmarks(&["--accelerator", "opencl:0"]);
+}
+
+fn interrupt_benchmarks(more: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     for (signal, code, json) in [(Signal::INT, 130, false), (Signal::TERM, 143, true)] {
         let mut bench = program(at);
         bench
             .args(["bench", "--keys", "100m", "--workloads", "fillrandom"])
+            .args(more)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         if json {
