@@ -1,0 +1,159 @@
+//! A client's connection in shared memory.
+
+use crate::greeting::{Answer, read_answer, request};
+use crate::rings::Rings;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_timeout;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// The time for which a client looks at the memory before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// Looks at the memory between two looks at the clock.
+const LOOKS: u32 = 64;
+
+/// A client's side of a connection, with the socket that carries bells.
+///
+/// ```no_run
+/// use situ_transport::ClientEnd;
+/// use std::time::{Duration, Instant};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let socket = std::os::unix::net::UnixStream::connect("/run/situ.sock")?;
+/// let deadline = Instant::now() + Duration::from_secs(1);
+/// let mut end = ClientEnd::upgrade(socket.into(), 256 << 10, deadline)?.expect("the server offers shared memory");
+/// end.write(b"get greeting\r\n")?;
+/// end.wait(deadline)?;
+/// let mut answer = [0; 100];
+/// let bytes = end.read(&mut answer)?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct ClientEnd {
+    rings: Rings,
+    socket: OwnedFd,
+    spin: Duration,
+}
+
+/// A server's refusal of shared memory.
+#[derive(Debug)]
+pub struct Refused {
+    /// The connection, which goes on as a socket.
+    pub socket: OwnedFd,
+    /// The server's own words.
+    pub answer: String,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the server refuses shared memory: {}", self.answer)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl ClientEnd {
+    /// Moves a connection into shared memory, with rings of about `ring_bytes`. Nothing else is under way on the socket,
+    /// which is a blocking Unix socket.
+    ///
+    /// # Errors
+    /// The socket fails, the answer is none, or it does not come before `deadline` ([`io::ErrorKind::TimedOut`]). The
+    /// inner error says that the server refuses.
+    pub fn upgrade(socket: OwnedFd, ring_bytes: u64, deadline: Instant) -> io::Result<Result<ClientEnd, Refused>> {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, Some(left))?;
+        let line = request(ring_bytes);
+        if send(&socket, line.as_bytes(), SendFlags::NOSIGNAL)? < line.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        let answer = read_answer(&socket).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            _ => error,
+        })?;
+        set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, None)?;
+        Ok(match answer {
+            Answer::Shared(rings) => Ok(ClientEnd { rings, socket, spin: SPIN }),
+            Answer::Refused(answer) => Err(Refused { socket, answer }),
+        })
+    }
+
+    /// Sets the time for which [`wait`](ClientEnd::wait) looks at the memory before it sleeps.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.spin = spin;
+    }
+
+    /// Writes as much of `from` as there is room for, and returns the number of bytes. Does not wait.
+    ///
+    /// # Errors
+    /// The server has broken the protocol.
+    pub fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        let bytes = self.rings.write(from)?;
+        self.ring_bell();
+        Ok(bytes)
+    }
+
+    /// Reads what there is into `into`, and returns the number of bytes. Does not wait: 0 means that nothing is there.
+    ///
+    /// # Errors
+    /// The server has broken the protocol.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.rings.read(into)?;
+        self.ring_bell();
+        Ok(bytes)
+    }
+
+    /// Waits until there is something to read, or room where the last write found too little.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] at `deadline`; [`io::ErrorKind::UnexpectedEof`] when the server is gone and all that
+    /// it wrote was read; the server has broken the protocol.
+    pub fn wait(&mut self, deadline: Instant) -> io::Result<()> {
+        let begun = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                if self.rings.is_ready()? {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            if begun.elapsed() >= self.spin {
+                break;
+            }
+        }
+        while self.rings.may_sleep()? {
+            let slept = self.sleep(deadline);
+            self.rings.awake();
+            slept?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a bell comes, and takes all bells.
+    fn sleep(&mut self, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut bells = [0_u8; 64];
+        match recv(&self.socket, &mut bells[..], RecvFlags::DONTWAIT) {
+            // What the server wrote before it went is still there.
+            Ok((_, 0)) if !self.rings.is_ready()? => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
+            Err(_) if self.rings.is_ready()? => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn ring_bell(&mut self) {
+        if self.rings.must_ring() {
+            // A full buffer has bells enough. A server that is gone shows itself when the client waits.
+            let _ = send(&self.socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+    }
+}
