@@ -1,7 +1,7 @@
 //! A client's connection in shared memory.
 
 use crate::greeting::{Answer, read_answer, request};
-use crate::rings::Rings;
+use crate::rings::{Rings, Spin};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_timeout;
@@ -10,8 +10,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// The time for which a client looks at the memory before it sleeps.
-const SPIN: Duration = Duration::from_micros(50);
 /// Looks at the memory between two looks at the clock.
 const LOOKS: u32 = 64;
 
@@ -35,7 +33,7 @@ const LOOKS: u32 = 64;
 pub struct ClientEnd {
     rings: Rings,
     socket: OwnedFd,
-    spin: Duration,
+    spin: Spin,
 }
 
 /// A server's refusal of shared memory.
@@ -75,14 +73,9 @@ impl ClientEnd {
         })?;
         set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, None)?;
         Ok(match answer {
-            Answer::Shared(rings) => Ok(ClientEnd { rings, socket, spin: SPIN }),
+            Answer::Shared(rings) => Ok(ClientEnd { rings, socket, spin: Spin::default() }),
             Answer::Refused(answer) => Err(Refused { socket, answer }),
         })
-    }
-
-    /// Sets the time for which [`wait`](ClientEnd::wait) looks at the memory before it sleeps.
-    pub fn set_spin(&mut self, spin: Duration) {
-        self.spin = spin;
     }
 
     /// Writes as much of `from` as there is room for, and returns the number of bytes. Does not wait.
@@ -112,18 +105,24 @@ impl ClientEnd {
     /// it wrote was read; the server has broken the protocol.
     pub fn wait(&mut self, deadline: Instant) -> io::Result<()> {
         let begun = Instant::now();
+        let waited = self.wait_since(begun, deadline);
+        self.spin.learn(begun.elapsed());
+        waited
+    }
+
+    fn wait_since(&mut self, begun: Instant, deadline: Instant) -> io::Result<()> {
         loop {
             for _ in 0..LOOKS {
-                if self.rings.is_ready()? {
+                if self.rings.is_ready(true)? {
                     return Ok(());
                 }
                 std::hint::spin_loop();
             }
-            if begun.elapsed() >= self.spin {
+            if begun.elapsed() >= self.spin.time() {
                 break;
             }
         }
-        while self.rings.may_sleep()? {
+        while self.rings.may_sleep(true)? {
             let slept = self.sleep(deadline);
             self.rings.awake();
             slept?;
@@ -143,9 +142,10 @@ impl ClientEnd {
         let mut bells = [0_u8; 64];
         match recv(&self.socket, &mut bells[..], RecvFlags::DONTWAIT) {
             // What the server wrote before it went is still there.
-            Ok((_, 0)) if !self.rings.is_ready()? => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) | Err(Errno::AGAIN | Errno::INTR) => Ok(()),
-            Err(_) if self.rings.is_ready()? => Ok(()),
+            Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE) if !self.rings.is_ready(true)? => {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET | Errno::PIPE) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

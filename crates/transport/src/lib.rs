@@ -22,4 +22,4 @@ pub use client::{ClientEnd, Refused};
 pub use greeting::{
     ANSWER_BYTES_MAX, Greeting, REQUEST_WORD, RING_BYTES_MAX, RING_BYTES_MIN, VERSION, answer, offer, ring_bytes_for,
 };
-pub use rings::{Breach, Rings};
+pub use rings::{Breach, Rings, Spin};

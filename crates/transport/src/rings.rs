@@ -5,6 +5,7 @@ use crate::memory::SharedMemory;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 
 /// The bytes before the rings.
 pub(crate) const HEADER_BYTES: usize = 4096;
@@ -42,6 +43,32 @@ impl std::error::Error for Breach {}
 impl From<Breach> for std::io::Error {
     fn from(breach: Breach) -> std::io::Error {
         std::io::Error::new(std::io::ErrorKind::InvalidData, breach)
+    }
+}
+
+/// The time for which a side looks at its rings before it sleeps. It pays where the other side answers soon: a wake-up
+/// costs several microseconds. Where the other side takes longer, or has no processor, the time shrinks.
+#[derive(Debug, Clone, Copy)]
+pub struct Spin(Duration);
+
+impl Spin {
+    /// The longest time.
+    pub const MAX: Duration = Duration::from_micros(50);
+
+    /// Returns the time for the next wait.
+    pub fn time(&self) -> Duration {
+        self.0
+    }
+
+    /// Learns from a wait that took `waited` in all.
+    pub fn learn(&mut self, waited: Duration) {
+        self.0 = if waited <= Spin::MAX { Spin::MAX } else { self.0 / 2 };
+    }
+}
+
+impl Default for Spin {
+    fn default() -> Spin {
+        Spin(Spin::MAX)
     }
 }
 
@@ -227,27 +254,27 @@ impl Rings {
         (ring_at + within, bytes.min(self.ring_bytes as usize - within))
     }
 
-    /// Returns true if there are bytes to read, or room where the last write found too little. A caller that spins asks
-    /// this.
+    /// Returns true if there is room where the last write found too little, or, if the caller `reads`, bytes to read. A
+    /// caller that spins asks this.
     ///
     /// # Errors
     /// [`Breach`].
-    pub fn is_ready(&mut self) -> Result<bool, Breach> {
-        Ok(self.readable_bytes()? > 0 || (self.wants_room && self.writable_bytes()? > 0))
+    pub fn is_ready(&mut self, reads: bool) -> Result<bool, Breach> {
+        Ok((reads && self.readable_bytes()? > 0) || (self.wants_room && self.writable_bytes()? > 0))
     }
 
-    /// Asks the other side for a bell, before the caller sleeps. Returns false if there is something to do instead; then
-    /// no bell was asked for.
+    /// Asks the other side for a bell, before the caller sleeps: for room if the last write found too little, and for
+    /// bytes if the caller `reads`. Returns false if there is something to do instead; then no bell was asked for.
     ///
     /// # Errors
     /// [`Breach`].
-    pub fn may_sleep(&mut self) -> Result<bool, Breach> {
-        let wanted = if self.wants_room { WANTS_BYTES | WANTS_ROOM } else { WANTS_BYTES };
+    pub fn may_sleep(&mut self, reads: bool) -> Result<bool, Breach> {
+        let wanted = if reads { WANTS_BYTES } else { 0 } | if self.wants_room { WANTS_ROOM } else { 0 };
         self.memory.flags(self.own_sleep_at).store(wanted.to_le(), Ordering::SeqCst);
         // Either this side sees what the other one did, or the other one sees the flags. The other half is in
         // `must_ring`.
         fence(Ordering::SeqCst);
-        if self.is_ready()? {
+        if self.is_ready(reads)? {
             self.awake();
             return Ok(false);
         }

@@ -40,10 +40,10 @@ fn a_full_ring_takes_nothing_until_it_is_read() {
     let all = RING_BYTES_MIN as usize;
     assert_eq!(client.write(&vec![1; all + 5]).unwrap(), all);
     assert_eq!(client.write(b"x").unwrap(), 0);
-    assert!(!client.is_ready().unwrap(), "no room");
+    assert!(!client.is_ready(true).unwrap(), "no room");
     let mut some = [0; 3];
     assert_eq!(server.read(&mut some).unwrap(), 3);
-    assert!(client.is_ready().unwrap(), "room");
+    assert!(client.is_ready(true).unwrap(), "room");
     assert_eq!(client.write(b"abcde").unwrap(), 3);
 }
 
@@ -52,9 +52,9 @@ fn bells_are_rung_for_what_the_other_side_waits_for_and_once() {
     let (_, mut server, mut client) = pair();
     client.write(b"a").unwrap();
     assert!(!client.must_ring(), "the server is awake");
-    assert!(!server.may_sleep().unwrap(), "there is a byte to read");
+    assert!(!server.may_sleep(true).unwrap(), "there is a byte to read");
     server.read(&mut [0; 9]).unwrap();
-    assert!(server.may_sleep().unwrap());
+    assert!(server.may_sleep(true).unwrap());
     client.read(&mut [0; 9]).unwrap();
     assert!(!client.must_ring(), "nothing was done");
     client.write(b"b").unwrap();
@@ -64,13 +64,13 @@ fn bells_are_rung_for_what_the_other_side_waits_for_and_once() {
     // The server waits for bytes and not for room: that its answers are read does not wake it.
     server.read(&mut [0; 9]).unwrap();
     server.write(b"answer").unwrap();
-    assert!(server.may_sleep().unwrap());
+    assert!(server.may_sleep(true).unwrap());
     client.read(&mut [0; 9]).unwrap();
     assert!(!client.must_ring());
     // Now it waits for room.
     server.write(&[0; RING_BYTES_MIN as usize]).unwrap();
     server.write(b"more").unwrap();
-    assert!(server.may_sleep().unwrap());
+    assert!(server.may_sleep(true).unwrap());
     client.read(&mut [0; 9]).unwrap();
     assert!(client.must_ring());
 }
@@ -107,7 +107,7 @@ fn no_bell_is_lost() {
     let [(to_server, of_server), (to_client, of_client)] = bells;
     let sleeps = AtomicUsize::new(0);
     let wait = |rings: &mut Rings, bells: &std::sync::mpsc::Receiver<()>| {
-        while rings.may_sleep().unwrap() {
+        while rings.may_sleep(true).unwrap() {
             sleeps.fetch_add(1, Ordering::Relaxed);
             let rung = bells.recv_timeout(std::time::Duration::from_secs(60));
             assert!(rung.is_ok(), "a bell was lost");
@@ -129,7 +129,7 @@ fn no_bell_is_lost() {
                 if server.must_ring() {
                     to_client.send(()).unwrap();
                 }
-                if done < total && !server.is_ready().unwrap() {
+                if done < total && !server.is_ready(true).unwrap() {
                     wait(&mut server, &of_server);
                 }
             }
@@ -144,7 +144,7 @@ fn no_bell_is_lost() {
             if client.must_ring() {
                 to_server.send(()).unwrap();
             }
-            if got < total && !client.is_ready().unwrap() {
+            if got < total && !client.is_ready(true).unwrap() {
                 wait(&mut client, &of_client);
             }
         }
