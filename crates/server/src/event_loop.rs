@@ -15,8 +15,8 @@
 //! and a parked connection is simply not read. The first loop also owns the listeners and deals new connections out
 //! in turn.
 //!
-//! A connection in [shared memory](stream) is looked at in each turn while its client is busy, and up to 50 µs more. So a
-//! loop with such clients does not sleep between their requests. Then the client's bell wakes the loop.
+//! A connection in [shared memory](stream) is looked at in each turn while its client is busy, and up to 50 µs more.
+//! So a loop with such clients does not sleep between their requests. Then the client's bell wakes the loop.
 //!
 //! **Failure.** Any error on a socket ends that connection only, and not before everything that its client sent is
 //! read and run: a client may say `noreply` and close at once. Out of descriptors, one kept spare serves to

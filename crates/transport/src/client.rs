@@ -54,8 +54,8 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl ClientEnd {
-    /// Moves a connection into shared memory, with rings of about `ring_bytes`. Nothing else is under way on the socket,
-    /// which is a blocking Unix socket.
+    /// Moves a connection into shared memory, with rings of about `ring_bytes`. Nothing else is under way on the
+    /// socket, which is a blocking Unix socket.
     ///
     /// # Errors
     /// The socket fails, the answer is none, or it does not come before `deadline` ([`io::ErrorKind::TimedOut`]). The

@@ -1,7 +1,7 @@
 //! The bytes of a connection: those of a socket, or of rings in shared memory with a socket for bells.
 //!
-//! **Shared memory.** While requests follow each other, the event loop looks at the rings. Before it sleeps, it asks the
-//! client for a bell ([`Stream::may_sleep`]). A client that is gone shows itself at the socket: what it has written
+//! **Shared memory.** While requests follow each other, the event loop looks at the rings. Before it sleeps, it asks
+//! the client for a bell ([`Stream::may_sleep`]). A client that is gone shows itself at the socket: what it has written
 //! before is still read.
 
 use crate::engine::cache::Reserved;
