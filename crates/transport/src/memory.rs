@@ -33,7 +33,7 @@ impl fmt::Debug for SharedMemory {
 }
 
 impl SharedMemory {
-    /// Makes memory whose length nobody can change, and returns its descriptor for the other process.
+    /// Makes memory of a length that is sealed, and returns its descriptor for the other process.
     pub(crate) fn make(bytes: usize) -> rustix::io::Result<(SharedMemory, OwnedFd)> {
         let file = memfd_create("situ-connection", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes as u64)?;
