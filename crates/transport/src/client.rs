@@ -1,14 +1,12 @@
 //! A client's connection in shared memory.
 
-use crate::greeting::{Answer, read_answer, request};
+use crate::greeting::{Answer, read_answer, request, wait_readable};
 use crate::rings::{Rings, Spin};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::set_socket_timeout;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Looks at the memory between two looks at the clock.
 const LOOKS: u32 = 64;
@@ -54,24 +52,18 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl ClientEnd {
-    /// Moves a connection into shared memory, with rings of about `ring_bytes`. Nothing else is under way on the
-    /// socket, which is a blocking Unix socket.
+    /// Moves a connection into shared memory, with rings of about `ring_bytes`. Nothing else is under way on the Unix
+    /// socket.
     ///
     /// # Errors
     /// The socket fails, the answer is none, or it does not come before `deadline` ([`io::ErrorKind::TimedOut`]). The
     /// inner error says that the server refuses.
     pub fn upgrade(socket: OwnedFd, ring_bytes: u64, deadline: Instant) -> io::Result<Result<ClientEnd, Refused>> {
-        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, Some(left))?;
         let line = request(ring_bytes);
         if send(&socket, line.as_bytes(), SendFlags::NOSIGNAL)? < line.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }
-        let answer = read_answer(&socket).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-            _ => error,
-        })?;
-        set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, None)?;
+        let answer = read_answer(&socket, deadline)?;
         Ok(match answer {
             Answer::Shared(rings) => Ok(ClientEnd { rings, socket, spin: Spin::default() }),
             Answer::Refused(answer) => Err(Refused { socket, answer }),
@@ -132,13 +124,7 @@ impl ClientEnd {
 
     /// Sleeps until a bell comes, and takes all bells.
     fn sleep(&mut self, deadline: Instant) -> io::Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) if Instant::now() >= deadline => return Err(io::ErrorKind::TimedOut.into()),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
+        wait_readable(&self.socket, deadline)?;
         let mut bells = [0_u8; 64];
         match recv(&self.socket, &mut bells[..], RecvFlags::DONTWAIT) {
             // What the server wrote before it went is still there.
@@ -148,6 +134,12 @@ impl ClientEnd {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET | Errno::PIPE) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Returns false if the server has closed the connection. Costs a system call.
+    pub fn is_open(&self) -> bool {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        !matches!(recv(&self.socket, &mut [0_u8; 1][..], flags), Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE))
     }
 
     fn ring_bell(&mut self) {

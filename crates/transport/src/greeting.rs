@@ -1,7 +1,8 @@
 //! The words with which a connection moves from a Unix socket into shared memory.
 
 use crate::memory::SharedMemory;
-use crate::rings::{HEADER_BYTES, Rings};
+use crate::rings::{HEADER_BYTES, RING_BYTES_MAX, RING_BYTES_MIN, Rings};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -11,16 +12,13 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The version of the format.
 pub const VERSION: u64 = 1;
 /// The command that asks for shared memory.
 pub const REQUEST_WORD: &str = "shm";
 const ANSWER_WORD: &str = "SHM";
-/// The least size of a ring.
-pub const RING_BYTES_MIN: u64 = 4 << 10;
-/// The largest size of a ring.
-pub const RING_BYTES_MAX: u64 = 4 << 20;
 /// The longest line with which a server answers.
 pub const ANSWER_BYTES_MAX: usize = 1024;
 
@@ -86,8 +84,8 @@ pub(crate) enum Answer {
 /// Reads the answer to [`request`].
 ///
 /// # Errors
-/// The socket fails or ends, or the answer is none of this version.
-pub(crate) fn read_answer(socket: impl AsFd) -> std::io::Result<Answer> {
+/// The socket fails or ends, the answer is none of this version, or it does not come before `deadline`.
+pub(crate) fn read_answer(socket: impl AsFd, deadline: Instant) -> std::io::Result<Answer> {
     let (mut line, mut memory) = (Vec::new(), None);
     while !line.ends_with(b"\n") {
         let mut bytes = [0; ANSWER_BYTES_MAX];
@@ -117,6 +115,20 @@ pub(crate) fn read_answer(socket: impl AsFd) -> std::io::Result<Answer> {
     let memory = SharedMemory::open(memory, memory_bytes(ring_bytes))?;
     let rings = Rings::of_client(Arc::new(memory), ring_bytes).ok_or_else(|| not_an_answer(&line))?;
     Ok(Answer::Shared(rings))
+}
+
+/// Waits until the socket has bytes, or its end.
+///
+/// # Errors
+/// [`std::io::ErrorKind::TimedOut`] at `deadline`.
+pub(crate) fn wait_readable(socket: impl AsFd, deadline: Instant) -> std::io::Result<()> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let timeout = Timespec::try_from(left).map_err(|_| std::io::ErrorKind::InvalidInput)?;
+    match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+        Ok(0) if Instant::now() >= deadline => Err(std::io::ErrorKind::TimedOut.into()),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn ring_bytes_of(text: &str) -> Option<u64> {

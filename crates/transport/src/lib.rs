@@ -19,7 +19,5 @@ mod memory;
 mod rings;
 
 pub use client::{ClientEnd, Refused};
-pub use greeting::{
-    ANSWER_BYTES_MAX, Greeting, REQUEST_WORD, RING_BYTES_MAX, RING_BYTES_MIN, VERSION, answer, offer, ring_bytes_for,
-};
-pub use rings::{Breach, Rings, Spin};
+pub use greeting::{ANSWER_BYTES_MAX, Greeting, REQUEST_WORD, VERSION, answer, offer, ring_bytes_for};
+pub use rings::{Breach, RING_BYTES_MAX, RING_BYTES_MIN, Rings, Spin};

@@ -1,12 +1,15 @@
 //! One side of a connection: a ring that it reads, and one that it writes.
 
-use crate::greeting::RING_BYTES_MAX;
 use crate::memory::SharedMemory;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+/// The least size of a ring.
+pub const RING_BYTES_MIN: u64 = 4 << 10;
+/// The largest size of a ring.
+pub const RING_BYTES_MAX: u64 = 4 << 20;
 /// The bytes before the rings.
 pub(crate) const HEADER_BYTES: usize = 4096;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"situshm1");

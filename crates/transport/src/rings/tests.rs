@@ -1,5 +1,4 @@
 use super::*;
-use crate::greeting::RING_BYTES_MIN;
 use crate::memory::SharedMemory;
 use std::sync::atomic::AtomicUsize;
 
