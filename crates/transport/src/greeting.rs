@@ -91,7 +91,14 @@ pub(crate) fn read_answer(socket: impl AsFd, deadline: Instant) -> std::io::Resu
         let mut bytes = [0; ANSWER_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let received = recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+            Err(Errno::AGAIN) => {
+                wait_readable(&socket, deadline)?;
+                continue;
+            }
+            received => received?,
+        };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                 // Others than the first are closed.
