@@ -15,12 +15,16 @@
 //! and a parked connection is simply not read. The first loop also owns the listeners and deals new connections out
 //! in turn.
 //!
+//! A connection in [shared memory](stream) is looked at in each turn while its client is busy, and up to 50 µs more.
+//! So a loop with such clients does not sleep between their requests. Then the client's bell wakes the loop.
+//!
 //! **Failure.** Any error on a socket ends that connection only, and not before everything that its client sent is
 //! read and run: a client may say `noreply` and close at once. Out of descriptors, one kept spare serves to
 //! take connections, say so and close them; without it, the listeners rest for a moment.
 
 mod connection;
 pub(crate) mod loops;
+mod stream;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -58,6 +62,8 @@ const ACCEPTS_MAX: usize = 64;
 const READS_AGAIN: Duration = Duration::from_millis(100);
 /// Rest of the listeners when descriptors have run out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// Looks at the rings between two looks at everything else.
+const LOOKS: usize = 32;
 /// The interval of the search for idle connections.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -86,6 +92,8 @@ pub(crate) struct EventLoop<E: Engine> {
     ready: VecDeque<u64>,
     /// Connections to send to at the end of the turn; may repeat.
     dirty: Vec<u64>,
+    /// Connections in shared memory whose rings the loop looks at.
+    watched: Vec<u64>,
     scratch: Vec<u8>,
     stopping: bool,
     /// The time of the last search for idle connections.
@@ -121,6 +129,7 @@ impl<E: Engine> EventLoop<E> {
             open: 0,
             ready: VecDeque::new(),
             dirty: Vec::new(),
+            watched: Vec::new(),
             scratch: Vec::with_capacity(READ_BYTES),
             stopping: false,
             swept: Instant::now(),
@@ -162,7 +171,7 @@ impl<E: Engine> EventLoop<E> {
             }
             let nothing_to_run =
                 self.ready.is_empty() && !has_reads_left && !self.executor.read_side.fetches.can_admit();
-            let idle = nothing_to_run && self.inbox.may_sleep();
+            let idle = nothing_to_run && !self.look_at_rings() && self.inbox.may_sleep();
             let timeout = if idle { self.sleep_time() } else { Some(Duration::ZERO) };
             let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
             events.clear();
@@ -248,9 +257,14 @@ impl<E: Engine> EventLoop<E> {
                 // connection is parked, `readable` remembers that there is something to find.
                 let hung_up = flags.intersects(EventFlags::ERR | EventFlags::HUP);
                 if hung_up || flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
+                    // A bell may be about room for answers.
+                    let is_shared = connection.stream.take_bells();
                     connection.readable = true;
                     if connection.has_work() {
                         self.make_ready(token);
+                    }
+                    if is_shared {
+                        self.dirty.push(token);
                     }
                 }
                 // A send finds that the client no longer listens, and unparks the work that waits for the client to
@@ -400,6 +414,9 @@ impl<E: Engine> EventLoop<E> {
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
         let was_parked = connection.is_parked();
         let progress = connection.send(&self.executor);
+        if connection.stream.watch() {
+            self.watched.push(token);
+        }
         // Commands that were read before the connection was parked are still to be run, also while the server stops.
         let unparked = was_parked && !connection.is_parked();
         match progress {
@@ -410,6 +427,40 @@ impl<E: Engine> EventLoop<E> {
                 }
             }
         }
+    }
+
+    /// Looks at the rings of connections in shared memory. Connections that were silent for a moment are left to their
+    /// bells. Returns true if there is something to do, or the loop is to look again soon.
+    fn look_at_rings(&mut self) -> bool {
+        if self.watched.is_empty() {
+            return false;
+        }
+        let (mut is_busy, mut watched) = (false, std::mem::take(&mut self.watched));
+        for _ in 0..LOOKS {
+            let now = self.executor.moment.now;
+            watched.retain(|token| {
+                let Some(connection) = self.connection(*token) else { return false };
+                let reads = connection.reads();
+                let is_silent = connection.stream.is_silent(now.saturating_duration_since(connection.active));
+                let has_work = connection.stream.is_ready(reads) || (is_silent && !connection.stream.may_sleep(reads));
+                if has_work {
+                    is_busy = true;
+                    connection.readable = true;
+                    if connection.has_work() {
+                        self.make_ready(*token);
+                    }
+                    self.dirty.push(*token);
+                }
+                has_work || !is_silent
+            });
+            if is_busy || watched.is_empty() {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        is_busy |= !watched.is_empty();
+        self.watched = watched;
+        is_busy
     }
 
     fn accept(&mut self, index: usize) {
@@ -498,7 +549,7 @@ impl<E: Engine> EventLoop<E> {
         let token = u64::from(self.generations[slot]) << 32 | slot as u64;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let added = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags);
-        let connection = Connection::new(socket, token, self.executor.moment.now);
+        let connection = Connection::new(socket, local, token, self.executor.moment.now);
         self.tell(&connection, None);
         self.connections[slot] = Some(Box::new(connection));
         self.open += 1;

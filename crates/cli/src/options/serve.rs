@@ -36,9 +36,13 @@ pub(crate) struct ServeOptions {
     /// server listens on every address that the name has
     #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211", value_parser = parse_listen)]
     pub(crate) listen: Vec<Listen>,
-    /// Path of a Unix socket that takes connections of clients as well [default: none]
+    /// Path of a Unix socket that takes connections of clients as well. Its clients may move their connections into
+    /// shared memory [default: none]
     #[arg(long, value_name = "PATH")]
     pub(crate) unix_socket: Option<PathBuf>,
+    /// Largest ring of a connection in shared memory, which has two of them: 4K to 4M, or 0 to refuse shared memory
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_bytes)]
+    pub(crate) shared_ring: u64,
     /// Address that answers HTTP requests for /metrics (Prometheus) and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11212")]
     pub(crate) http: SocketAddr,

@@ -110,9 +110,10 @@ pub(crate) enum Counter {
     TotalItems,
     Keys,
     DiskReads,
+    ConnectionsShared,
 }
 
-const COUNTERS: [(&str, &str); 34] = [
+const COUNTERS: [(&str, &str); 35] = [
     ("get_hits", "Keys found by retrieval commands."),
     ("get_misses", "Keys not found by retrieval commands."),
     ("touch_hits", "Keys found by commands that set an expiration time."),
@@ -147,6 +148,7 @@ const COUNTERS: [(&str, &str); 34] = [
     ("items_stored", "Items stored."),
     ("keys_read", "Keys looked up."),
     ("disk_reads", "Reads that the engine answered later; only the connection that asked waited."),
+    ("connections_shared_memory", "Connections that moved into shared memory."),
 ];
 
 /// The counts of one event loop. Written by that loop only.

@@ -137,6 +137,8 @@ pub(crate) struct Limits {
     pub(crate) output_bytes_option: usize,
     pub(crate) outstanding_answers_max: usize,
     pub(crate) flush_allowed: bool,
+    /// The largest ring of a connection in shared memory; 0 if there are none.
+    pub(crate) shared_ring_bytes_max: u64,
 }
 
 /// The time of one turn of a loop, as its commands see it.
@@ -686,8 +688,8 @@ impl<E: Engine> Executor<E> {
                 self.say(session, Command::Other, "OK", *noreply);
                 Outcome::Done
             }
-            // Of the latter nothing is to be run.
-            Request::Quit | Request::Foreign => Outcome::Quit,
+            // Of the latter two nothing is to be run here.
+            Request::Quit | Request::Foreign | Request::SharedMemory { .. } => Outcome::Quit,
             Request::Answer { text, noreply, .. } => {
                 self.say(session, Command::Other, text, *noreply);
                 Outcome::Done

@@ -17,10 +17,7 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::ops::Deref;
-use std::os::fd::AsFd;
 use std::time::Instant;
-
-use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use crate::admin::metrics::{Command, Counter, Counters};
 use crate::engine::{COPY_BYTES_MAX, EngineError};
@@ -291,11 +288,15 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         self.sent = sent;
     }
 
-    /// Sends as much as the socket takes; `sent_bytes` is increased by it.
+    /// Sends as much as `send` takes; `sent_bytes` is increased by it.
     ///
     /// # Errors
     /// The connection is broken.
-    pub(crate) fn send(&mut self, socket: impl AsFd, sent_bytes: &mut u64) -> rustix::io::Result<Progress> {
+    pub(crate) fn send(
+        &mut self,
+        mut send: impl FnMut(&[IoSlice<'_>]) -> rustix::io::Result<usize>,
+        sent_bytes: &mut u64,
+    ) -> rustix::io::Result<Progress> {
         loop {
             let mut slices: [IoSlice<'_>; SLICES_MAX] = std::array::from_fn(|_| IoSlice::new(&[]));
             let mut count = 0;
@@ -309,12 +310,7 @@ impl<V: Deref<Target = [u8]>> Output<V> {
             if count == 0 {
                 return Ok(if self.segments.is_empty() { Progress::Empty } else { Progress::Waiting });
             }
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let sent = match &slices[..count] {
-                [slice] => send(&socket, slice, flags),
-                slices => sendmsg(&socket, slices, &mut SendAncillaryBuffer::default(), flags),
-            };
-            match sent {
+            match send(&slices[..count]) {
                 Ok(bytes) => {
                     *sent_bytes += bytes as u64;
                     self.advance(bytes);

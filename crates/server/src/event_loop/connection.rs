@@ -24,8 +24,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
-use rustix::buffer::spare_capacity;
-use rustix::io::{Errno, read};
+use rustix::io::Errno;
 use rustix::net::getpeername;
 
 use crate::admin::metrics::{Command, Counter};
@@ -34,6 +33,7 @@ use crate::commands::execute::{Executor, Lap, Outcome, Session};
 use crate::commands::output::{Output, Progress};
 use crate::engine::Engine;
 use crate::engine::cache::{CacheExtras, Reserved};
+use crate::event_loop::stream::Stream;
 use crate::protocol::auth::{self, Users};
 use crate::protocol::foreign::{self, Protocol};
 use crate::protocol::parse::{Request, find, parse};
@@ -119,7 +119,7 @@ enum Step {
 
 /// See the module.
 pub(crate) struct Connection<E: Engine> {
-    pub(crate) socket: OwnedFd,
+    pub(crate) stream: Stream,
     pub(crate) session: Session<E::Value>,
     input: Vec<u8>,
     start: usize,
@@ -144,6 +144,8 @@ pub(crate) struct Connection<E: Engine> {
     pub(crate) queued: bool,
     /// The client's address; `None` on a Unix socket.
     pub(crate) peer: Option<SocketAddr>,
+    /// The client is on a Unix socket.
+    local: bool,
     /// The time at which a byte was last received or sent.
     pub(crate) active: Instant,
 }
@@ -152,12 +154,13 @@ pub(crate) struct Connection<E: Engine> {
 pub(crate) struct Broken;
 
 impl<E: Engine> Connection<E> {
-    pub(crate) fn new(socket: OwnedFd, token: u64, now: Instant) -> Connection<E> {
+    pub(crate) fn new(socket: OwnedFd, local: bool, token: u64, now: Instant) -> Connection<E> {
         let output = Output::new();
         let descriptor = socket.as_raw_fd();
         let peer = getpeername(&socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
         Connection {
-            socket,
+            stream: Stream::new(socket),
+            local,
             session: Session {
                 token,
                 output,
@@ -230,7 +233,7 @@ impl<E: Engine> Connection<E> {
                 self.run(executor, &[])?;
                 return Ok(());
             }
-            let got = read(&self.socket, spare_capacity(&mut body.data));
+            let got = self.stream.read_to(&mut body.data);
             // The allocator may have given more room than was asked for.
             let beyond = body.data.len().saturating_sub(body.needed);
             let input = body.data.split_off(body.data.len() - beyond);
@@ -245,7 +248,7 @@ impl<E: Engine> Connection<E> {
         }
         if self.input.is_empty() {
             scratch.clear();
-            let got = read(&self.socket, spare_capacity(scratch));
+            let got = self.stream.read_to(scratch);
             if self.received(got, executor)? {
                 let used = self.run(executor, scratch)?;
                 self.input.extend_from_slice(&scratch[used..]);
@@ -256,7 +259,7 @@ impl<E: Engine> Connection<E> {
                 self.start = 0;
             }
             self.input.reserve(READ_BYTES.max(self.needed.saturating_sub(self.input.len())));
-            let got = read(&self.socket, spare_capacity(&mut self.input));
+            let got = self.stream.read_to(&mut self.input);
             if self.received(got, executor)? {
                 let input = std::mem::take(&mut self.input);
                 let used = self.run(executor, &input)?;
@@ -272,6 +275,7 @@ impl<E: Engine> Connection<E> {
             Ok(0) => Err(Broken),
             Ok(bytes) => {
                 executor.counters.add(Counter::BytesRead, bytes as u64);
+                self.stream.received_after(executor.moment.now.saturating_duration_since(self.active));
                 self.active = executor.moment.now;
                 Ok(true)
             }
@@ -414,6 +418,10 @@ impl<E: Engine> Connection<E> {
                 length = data_end;
                 run_store(executor, &mut self.session, &request, block)
             }
+            Request::SharedMemory { version, ring_bytes } => {
+                let is_last = input.len() == length;
+                return self.share(executor, *version, *ring_bytes, is_last).unwrap_or(Step::Run(length));
+            }
             Request::Answer { swallow, .. } => {
                 self.swallow = *swallow;
                 executor.execute(&mut self.session, &request, &[])
@@ -431,6 +439,45 @@ impl<E: Engine> Connection<E> {
             self.interrupted = Some(Interrupted { end, keys, with_cas, touch });
         }
         Step::Stopped(outcome)
+    }
+
+    /// Moves the connection into shared memory, or says why not. The request is the last one that has come, as
+    /// `is_last` says. Returns the step if the client takes no answer.
+    fn share(&mut self, executor: &mut Executor<E>, version: u64, ring_bytes: u64, is_last: bool) -> Option<Step> {
+        let most = executor.limits.shared_ring_bytes_max;
+        let refusal = if version != situ_transport::VERSION {
+            "CLIENT_ERROR another version of shared memory"
+        } else if !self.local {
+            "CLIENT_ERROR shared memory needs a Unix socket"
+        } else if self.stream.is_shared() {
+            "CLIENT_ERROR the connection is in shared memory"
+        } else if !is_last || !self.session.output.is_empty() {
+            "CLIENT_ERROR shared memory is asked for when all commands are answered, and none follows"
+        } else if most == 0 {
+            "SERVER_ERROR shared memory is switched off"
+        } else {
+            let ring_bytes = situ_transport::ring_bytes_for(ring_bytes, most);
+            let mut reserved = Reserved::default();
+            let cache = executor.engine.cache();
+            let has_room = cache.is_none_or(|cache| cache.reserve(&mut reserved, 2 * ring_bytes as usize));
+            match situ_transport::offer(ring_bytes) {
+                Ok(greeting) if has_room => {
+                    executor.counters.add(Counter::ConnectionsShared, 1);
+                    return self.stream.share(greeting, reserved).err().map(|_| {
+                        self.closing = true;
+                        Step::Taken
+                    });
+                }
+                _ => "SERVER_ERROR out of memory for a connection in shared memory",
+            }
+        };
+        executor.say(&mut self.session, Command::Other, refusal, false);
+        None
+    }
+
+    /// Returns true if the connection reads its input now.
+    pub(crate) fn reads(&self) -> bool {
+        self.parked.is_none() && !self.closing && !self.draining
     }
 
     /// The client speaks another protocol: nothing of it is run.
@@ -637,12 +684,14 @@ impl<E: Engine> Connection<E> {
         let mut sent_bytes = 0;
         let progress = match self.session.unheard {
             true => self.session.output.discard(),
-            false => self.session.output.send(&self.socket, &mut sent_bytes).unwrap_or_else(|_| {
-                self.session.unheard = true;
-                // The end of the input may have been announced before; if it was not, it is soon.
-                self.readable = true;
-                self.session.output.discard()
-            }),
+            false => {
+                self.session.output.send(|slices| self.stream.send(slices), &mut sent_bytes).unwrap_or_else(|_| {
+                    self.session.unheard = true;
+                    // The end of the input may have been announced before; if it was not, it is soon.
+                    self.readable = true;
+                    self.session.output.discard()
+                })
+            }
         };
         executor.counters.add(Counter::BytesWritten, sent_bytes);
         if sent_bytes > 0 {

@@ -124,6 +124,11 @@ pub(crate) enum Request<'a> {
     Watch {
         interests: u8,
     },
+    /// `shm`: the rest of the connection goes through shared memory, with rings of about this size.
+    SharedMemory {
+        version: u64,
+        ring_bytes: u64,
+    },
     Quit,
     /// An answer that needs no engine, errors above all. `swallow` bytes of data follow and are dropped.
     Answer {
@@ -276,6 +281,10 @@ pub(crate) fn parse(line: &[u8]) -> Request<'_> {
             Request::Answer { text, noreply, swallow: 0 }
         }
         b"shutdown" => answer("ERROR: shutdown not enabled"),
+        b"shm" => match (count, parse_u64(tokens.at(1)), parse_u64(tokens.at(2))) {
+            (3, Some(version), Some(ring_bytes)) => Request::SharedMemory { version, ring_bytes },
+            _ => Request::Answer { text: BAD_LINE, noreply: false, swallow: 0 },
+        },
         b"quit" => Request::Quit,
         _ if foreign::is_line(line) => Request::Foreign,
         _ => answer("ERROR"),

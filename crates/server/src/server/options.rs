@@ -20,6 +20,10 @@ pub struct ServerOptions {
     pub unix_socket: Option<PathBuf>,
     /// Permission bits of the Unix socket. Default: 0o700, only the same user, as in memcached.
     pub unix_socket_mode: u32,
+    /// The largest ring of a connection in shared memory, in bytes. A client of the Unix socket asks for two of them
+    /// with `shm` (`docs/formats/shared-memory.md`). A power of two from 4 KiB to 4 MiB, or less is used; 0 refuses
+    /// shared memory. Default: 1 MiB.
+    pub shared_ring_bytes_max: u64,
     /// The address that serves `/metrics` and `/healthz` over HTTP, if any. Default: none.
     pub http: Option<SocketAddr>,
     /// Event loops, each a thread. 0 takes one per core. Default: 0.
@@ -54,6 +58,7 @@ impl Default for ServerOptions {
             listen_names: Vec::new(),
             unix_socket: None,
             unix_socket_mode: 0o700,
+            shared_ring_bytes_max: 1 << 20,
             http: None,
             threads: 0,
             max_connections: 10_240,

@@ -124,6 +124,7 @@ impl<E: Engine> Parts<E> {
                 output_bytes_option: options.max_output_bytes,
                 outstanding_answers_max: options.max_outstanding_writes,
                 flush_allowed: !options.disable_flush_all,
+                shared_ring_bytes_max: options.shared_ring_bytes_max,
             },
             reads_max: (READS_MAX / threads).max(1),
             loops: Arc::new(Loops {

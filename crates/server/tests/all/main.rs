@@ -29,4 +29,5 @@ mod listing; // dumps of all items, and watchers
 mod meta_flags; // flags of later meta commands
 mod metrics; // the page of metrics as Prometheus reads it
 mod robustness; // floods, noise, truncated commands, hanging up
+mod shared_memory; // connections in shared memory
 mod wrong_clock; // a wall clock that is wrong, and later set right

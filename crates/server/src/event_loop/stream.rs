@@ -1,0 +1,180 @@
+//! The bytes of a connection: those of a socket, or of rings in shared memory with a socket for bells.
+//!
+//! **Shared memory.** While requests follow each other, the event loop looks at the rings. Before it sleeps, it asks
+//! the client for a bell ([`Stream::may_sleep`]). A client that is gone shows itself at the socket: what it has written
+//! before is still read.
+
+use crate::engine::cache::Reserved;
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, read};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+use situ_transport::{Greeting, Rings, Spin, answer};
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// The answer to a count that is impossible.
+const BREACH: Errno = Errno::PROTO;
+
+/// See the module.
+pub(crate) struct Stream {
+    socket: OwnedFd,
+    shared: Option<Box<Shared>>,
+}
+
+/// A connection's part in shared memory.
+struct Shared {
+    rings: Rings,
+    /// The client is gone: it writes nothing more, and takes no more answers.
+    is_gone: bool,
+    /// The client has broken the protocol.
+    is_broken: bool,
+    /// The loop looks at the rings: no bell was asked for.
+    is_watched: bool,
+    spin: Spin,
+    /// The memory of the rings, as the engine counts it.
+    _reserved: Reserved,
+}
+
+impl Stream {
+    pub(crate) fn new(socket: OwnedFd) -> Stream {
+        Stream { socket, shared: None }
+    }
+
+    /// Moves the connection into shared memory, and tells the client.
+    ///
+    /// # Errors
+    /// The client's socket does not take the answer.
+    pub(crate) fn share(&mut self, greeting: Greeting, reserved: Reserved) -> std::io::Result<()> {
+        answer(&self.socket, &greeting)?;
+        let Greeting { rings, .. } = greeting;
+        let shared = Shared {
+            rings,
+            is_gone: false,
+            is_broken: false,
+            is_watched: false,
+            spin: Spin::default(),
+            _reserved: reserved,
+        };
+        self.shared = Some(Box::new(shared));
+        // The client's end may have been announced already.
+        self.take_bells();
+        Ok(())
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Takes the bells that epoll has announced, all of them: the client may drop those that find no room. Returns true
+    /// if the connection is in shared memory.
+    pub(crate) fn take_bells(&mut self) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        let mut bells = [0_u8; 256];
+        loop {
+            match recv(&self.socket, &mut bells[..], RecvFlags::DONTWAIT) {
+                Ok((_, 1..)) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Ok((_, 0)) | Err(_) => {
+                    shared.is_gone = true;
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Appends to `into` what is there, as much as fits into its capacity. 0 is the end.
+    ///
+    /// # Errors
+    /// As `read` on a socket that does not block.
+    pub(crate) fn read_to(&mut self, into: &mut Vec<u8>) -> rustix::io::Result<usize> {
+        let Some(shared) = &mut self.shared else { return read(&self.socket, spare_capacity(into)) };
+        if shared.is_broken {
+            return Err(BREACH);
+        }
+        // First: what the client wrote before it went is in the ring.
+        let is_gone = shared.is_gone;
+        let bytes = shared.rings.read_to(into).map_err(|_| BREACH)?;
+        ring(&mut shared.rings, &self.socket);
+        if bytes == 0 && !is_gone { Err(Errno::AGAIN) } else { Ok(bytes) }
+    }
+
+    /// Sends as much as the other side takes. Returns the number of bytes.
+    ///
+    /// # Errors
+    /// As `sendmsg` on a socket that does not block.
+    pub(crate) fn send(&mut self, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+        let Some(shared) = &mut self.shared else {
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            return match slices {
+                [slice] => send(&self.socket, slice, flags),
+                slices => sendmsg(&self.socket, slices, &mut SendAncillaryBuffer::default(), flags),
+            };
+        };
+        if shared.is_gone {
+            return Err(Errno::PIPE);
+        }
+        let mut sent = 0;
+        for slice in slices {
+            let Ok(bytes) = shared.rings.write(slice) else {
+                shared.is_broken = true;
+                return Err(BREACH);
+            };
+            sent += bytes;
+            if bytes < slice.len() {
+                break;
+            }
+        }
+        ring(&mut shared.rings, &self.socket);
+        if sent == 0 && slices.iter().any(|slice| !slice.is_empty()) { Err(Errno::AGAIN) } else { Ok(sent) }
+    }
+
+    /// Begins to look at the rings. Returns false if there are none, or the loop looks at them already.
+    pub(crate) fn watch(&mut self) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        let is_new = !std::mem::replace(&mut shared.is_watched, true);
+        if is_new {
+            shared.rings.awake();
+        }
+        is_new
+    }
+
+    /// Returns true if the rings have something for the connection, which `reads` now or does not. A breach counts: the
+    /// next read or send finds it.
+    pub(crate) fn is_ready(&mut self, reads: bool) -> bool {
+        self.shared.as_mut().is_some_and(|shared| shared.rings.is_ready(reads).unwrap_or(true))
+    }
+
+    /// Notes that bytes have come after a silence.
+    pub(crate) fn received_after(&mut self, silence: Duration) {
+        if let Some(shared) = &mut self.shared {
+            shared.spin.learn(silence);
+        }
+    }
+
+    /// Returns true if the loop has looked at the rings for long enough in a silence.
+    pub(crate) fn is_silent(&self, silence: Duration) -> bool {
+        self.shared.as_ref().is_none_or(|shared| silence >= shared.spin.time())
+    }
+
+    /// Asks the client for a bell, and ends the watch. Returns false if there is something to do instead.
+    pub(crate) fn may_sleep(&mut self, reads: bool) -> bool {
+        let Some(shared) = &mut self.shared else { return true };
+        let may_sleep = shared.rings.may_sleep(reads).unwrap_or(false);
+        shared.is_watched = !may_sleep;
+        may_sleep
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn ring(rings: &mut Rings, socket: &OwnedFd) {
+    if rings.must_ring() {
+        // A full buffer has bells enough, and the end of the socket is found by epoll.
+        let _ = send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}

@@ -1,0 +1,151 @@
+//! A client's connection in shared memory.
+
+use crate::greeting::{Answer, read_answer, request, wait_readable};
+use crate::rings::{Rings, Spin};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// Looks at the memory between two looks at the clock.
+const LOOKS: u32 = 64;
+
+/// A client's side of a connection, with the socket that carries bells.
+///
+/// ```no_run
+/// use situ_transport::ClientEnd;
+/// use std::time::{Duration, Instant};
+///
+/// # fn main() -> std::io::Result<()> {
+/// let socket = std::os::unix::net::UnixStream::connect("/run/situ.sock")?;
+/// let deadline = Instant::now() + Duration::from_secs(1);
+/// let mut end = ClientEnd::upgrade(socket.into(), 256 << 10, deadline)?.expect("the server offers shared memory");
+/// end.write(b"get greeting\r\n")?;
+/// end.wait(deadline)?;
+/// let mut answer = [0; 100];
+/// let bytes = end.read(&mut answer)?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct ClientEnd {
+    rings: Rings,
+    socket: OwnedFd,
+    spin: Spin,
+}
+
+/// A server's refusal of shared memory.
+#[derive(Debug)]
+pub struct Refused {
+    /// The connection, which goes on as a socket.
+    pub socket: OwnedFd,
+    /// The server's own words.
+    pub answer: String,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the server refuses shared memory: {}", self.answer)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl ClientEnd {
+    /// Moves a connection into shared memory, with rings of about `ring_bytes`. Nothing else is under way on the Unix
+    /// socket.
+    ///
+    /// # Errors
+    /// The socket fails, the answer is none, or it does not come before `deadline` ([`io::ErrorKind::TimedOut`]). The
+    /// inner error says that the server refuses.
+    pub fn upgrade(socket: OwnedFd, ring_bytes: u64, deadline: Instant) -> io::Result<Result<ClientEnd, Refused>> {
+        let line = request(ring_bytes);
+        if send(&socket, line.as_bytes(), SendFlags::NOSIGNAL)? < line.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        let answer = read_answer(&socket, deadline)?;
+        Ok(match answer {
+            Answer::Shared(rings) => Ok(ClientEnd { rings, socket, spin: Spin::default() }),
+            Answer::Refused(answer) => Err(Refused { socket, answer }),
+        })
+    }
+
+    /// Writes as much of `from` as there is room for, and returns the number of bytes. Does not wait.
+    ///
+    /// # Errors
+    /// The server has broken the protocol.
+    pub fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        let bytes = self.rings.write(from)?;
+        self.ring_bell();
+        Ok(bytes)
+    }
+
+    /// Reads what there is into `into`, and returns the number of bytes. Does not wait: 0 means that nothing is there.
+    ///
+    /// # Errors
+    /// The server has broken the protocol.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.rings.read(into)?;
+        self.ring_bell();
+        Ok(bytes)
+    }
+
+    /// Waits until there is something to read, or room where the last write found too little.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] at `deadline`; [`io::ErrorKind::UnexpectedEof`] when the server is gone and all that
+    /// it wrote was read; the server has broken the protocol.
+    pub fn wait(&mut self, deadline: Instant) -> io::Result<()> {
+        let begun = Instant::now();
+        let waited = self.wait_since(begun, deadline);
+        self.spin.learn(begun.elapsed());
+        waited
+    }
+
+    fn wait_since(&mut self, begun: Instant, deadline: Instant) -> io::Result<()> {
+        loop {
+            for _ in 0..LOOKS {
+                if self.rings.is_ready(true)? {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            if begun.elapsed() >= self.spin.time() {
+                break;
+            }
+        }
+        while self.rings.may_sleep(true)? {
+            let slept = self.sleep(deadline);
+            self.rings.awake();
+            slept?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until a bell comes, and takes all bells.
+    fn sleep(&mut self, deadline: Instant) -> io::Result<()> {
+        wait_readable(&self.socket, deadline)?;
+        let mut bells = [0_u8; 64];
+        match recv(&self.socket, &mut bells[..], RecvFlags::DONTWAIT) {
+            // What the server wrote before it went is still there.
+            Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE) if !self.rings.is_ready(true)? => {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+            Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET | Errno::PIPE) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns false if the server has closed the connection. Costs a system call.
+    pub fn is_open(&self) -> bool {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        !matches!(recv(&self.socket, &mut [0_u8; 1][..], flags), Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE))
+    }
+
+    fn ring_bell(&mut self) {
+        if self.rings.must_ring() {
+            // A full buffer has bells enough. A server that is gone shows itself when the client waits.
+            let _ = send(&self.socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+    }
+}
