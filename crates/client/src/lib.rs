@@ -1,0 +1,24 @@
+//! Situ: a client for Situ's server and for memcached.
+//!
+//! [`Client`] speaks memcached's text protocol over TCP and Unix sockets. Keys are spread over several servers as
+//! libmemcached does it, so programs in other languages find them.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod client;
+mod cluster;
+mod connection;
+mod error;
+mod given;
+mod item;
+mod options;
+mod request;
+mod ring;
+mod server;
+mod stream;
+
+pub use client::{Client, OfServer};
+pub use error::{Error, Outcome};
+pub use item::{Attributes, Cas, CasId, Expiry, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+pub use options::{Login, Options};
