@@ -4,8 +4,8 @@
 //! has not taken is offered again together with the bytes that follow. The bytes of a long value need not be offered:
 //! [`gap`](Answer::gap) is the place where they belong, so that they are copied once.
 //!
-//! **Failure.** Bytes that do not belong to the command are a [`Garbled`]: the connection has lost its step, and must be
-//! closed. A value of a key that was not asked for is such a case. An error answer of the server is a whole answer. If
+//! **Failure.** Bytes that do not belong to the command are a [`Garbled`]: the connection has lost its step, and must
+//! be closed. A value of a key that was not asked for is such a case. An error answer of the server is a whole answer. If
 //! it may have left a value to be read as a command, [`loses_step`](Answer::loses_step) is true.
 
 use crate::item::{CasId, Item, VALUE_BYTES_MAX};
@@ -154,8 +154,8 @@ impl Answer {
         self.given.take()
     }
 
-    /// Returns true if the connection cannot be used after this answer: a command with a value (`has_value`) was refused,
-    /// and the server may read the value as commands.
+    /// Returns true if the connection cannot be used after this answer: a command with a value (`has_value`) was
+    /// refused, and the server may read the value as commands.
     pub(crate) fn loses_step(&self, has_value: bool) -> bool {
         let is_server_error = |line: &str| line.starts_with("SERVER_ERROR");
         has_value && matches!(&self.given, Some(Given::Refused(line)) if !is_server_error(line))

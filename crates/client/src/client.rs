@@ -1,6 +1,5 @@
 //! The blocking client.
 
-use crate::answer::Given;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::given::{self, Finish};
@@ -18,7 +17,7 @@ use std::time::{Duration, SystemTime};
 /// itself and reads its answer on the calling thread. No call takes longer than the timeout.
 ///
 /// ```
-/// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+/// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
 /// # let address = server.addresses()[0].to_string();
 /// use situ_client::{Client, Options};
 /// use std::time::Duration;
@@ -58,7 +57,7 @@ impl Client {
     /// ```
     /// # use situ_client::{Client, Options};
     /// # use std::time::Duration;
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// let patient = client.with_timeout(Duration::from_secs(30));
     /// patient.set("key", "value", ())?;
@@ -89,7 +88,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// assert_eq!(client.get("key")?, None);
     /// # Ok::<(), situ_client::Error>(())
@@ -99,15 +98,15 @@ impl Client {
         self.run(key, || request::get([key], false), given::item)
     }
 
-    /// Puts the value of `key` into `value`, whose memory it uses, and returns the flags. `value` is empty if there is no
-    /// item, or after an error.
+    /// Puts the value of `key` into `value`, whose memory it uses, and returns the flags. `value` is empty if there is
+    /// no item, or after an error.
     ///
     /// # Errors
     /// See [`Error`].
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("key", "value", ())?;
     /// let mut value = Vec::new();
@@ -137,7 +136,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Cas, Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("key", "old", ())?;
     /// let (item, version) = client.gets("key")?.unwrap();
@@ -157,7 +156,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("b", "2", ())?;
     /// let items = client.get_many(&["a", "b"])?;
@@ -178,7 +177,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("b", "2", ())?;
     /// let (item, version) = client.gets_many(&["a", "b"])?.pop().flatten().unwrap();
@@ -201,7 +200,7 @@ impl Client {
     /// ```
     /// # use situ_client::{Client, Options};
     /// # use std::time::Duration;
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("session", "Ada", Duration::from_secs(60))?;
     /// assert!(client.get_and_touch("session", Duration::from_secs(60))?.is_some());
@@ -219,7 +218,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Expiry, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// assert!(!client.touch("key", Expiry::Never)?);
     /// # Ok::<(), situ_client::Error>(())
@@ -237,7 +236,7 @@ impl Client {
     /// ```
     /// # use situ_client::{Attributes, Client, Options};
     /// # use std::time::Duration;
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("key", "value", ())?;
     /// client.set("key", [0, 1, 2], Duration::from_secs(60))?;
@@ -260,7 +259,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// assert!(client.add("key", "first", ())?);
     /// assert!(!client.add("key", "second", ())?);
@@ -282,7 +281,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// assert!(!client.replace("key", "value", ())?);
     /// # Ok::<(), situ_client::Error>(())
@@ -303,7 +302,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("key", "b", ())?;
     /// assert!(client.append("key", "c")?);
@@ -322,7 +321,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// assert!(!client.prepend("nothing", "a")?);
     /// # Ok::<(), situ_client::Error>(())
@@ -338,7 +337,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Cas, CasId, Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// assert_eq!(client.cas("nothing", "value", (), CasId(1))?, Cas::Missing);
     /// # Ok::<(), situ_client::Error>(())
@@ -360,7 +359,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("key", "value", ())?;
     /// assert!(client.delete("key")?);
@@ -379,7 +378,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("visits", "41", ())?;
     /// assert_eq!(client.increment("visits", 1)?, Some(42));
@@ -398,7 +397,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("left", "3", ())?;
     /// assert_eq!(client.decrement("left", 5)?, Some(0));
@@ -417,7 +416,7 @@ impl Client {
     /// ```
     /// # use situ_client::{Client, Options};
     /// # use std::time::Duration;
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// client.set("key", "value", ())?;
     /// client.flush_all(Duration::ZERO)?;
@@ -438,7 +437,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// for (server, statistics) in client.stats("")? {
     ///     assert!(statistics?.iter().any(|(name, _)| name == "curr_items"));
@@ -446,9 +445,7 @@ impl Client {
     /// # Ok::<(), situ_client::Error>(())
     /// ```
     pub fn stats(&self, topic: &str) -> Result<Vec<OfServer<Vec<(String, String)>>>, Error> {
-        if topic.contains(char::is_control) {
-            return Err(Error::Option("the topic of statistics has a control character".to_owned()));
-        }
+        request::check_topic(topic)?;
         Ok(self.of_all(|| request::statistics(topic.as_bytes()), given::statistics))
     }
 
@@ -456,7 +453,7 @@ impl Client {
     ///
     /// ```
     /// # use situ_client::{Client, Options};
-    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc_server.rs"));
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
     /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
     /// for (server, version) in client.version() {
     ///     println!("{server}: {}", version?);
@@ -474,7 +471,7 @@ impl Client {
     fn run<'v, T>(&self, key: &[u8], make: impl FnMut() -> Request<'v>, finish: Finish<T>) -> Result<T, Error> {
         check_key(key)?;
         let (server, given) = self.cluster.call(key, self.limit(), make)?;
-        given::finish(server, given, finish)
+        given::finish(&server.name, given, finish)
     }
 
     fn store<T>(
@@ -490,10 +487,10 @@ impl Client {
     }
 
     /// Asks all servers, one after another.
-    fn of_all<T>(&self, make: impl Fn() -> Request<'static>, finish: fn(Given) -> Option<T>) -> Vec<OfServer<T>> {
+    fn of_all<T>(&self, make: impl Fn() -> Request<'static>, finish: Finish<T>) -> Vec<OfServer<T>> {
         let ask = |server: &Arc<Server>| {
             let given = server.call(make(), self.limit());
-            (Arc::clone(&server.name), given.and_then(|given| given::finish(server, given, finish)))
+            (Arc::clone(&server.name), given.and_then(|given| given::finish(&server.name, given, finish)))
         };
         self.cluster.servers.iter().map(ask).collect()
     }

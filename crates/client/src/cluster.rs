@@ -33,8 +33,18 @@ impl Cluster {
 
     /// Returns the indices of servers that may have a key: one, or with failover all, in the order of asking.
     pub(crate) fn route(&self, key: &[u8]) -> impl Iterator<Item = usize> + '_ {
+        self.route_from(self.place(key))
+    }
+
+    /// Returns the place of a key on the ring.
+    pub(crate) fn place(&self, key: &[u8]) -> u32 {
+        self.ring.place(key)
+    }
+
+    /// As [`route`](Cluster::route), for all keys of a place.
+    pub(crate) fn route_from(&self, place: u32) -> impl Iterator<Item = usize> + '_ {
         let candidates = if self.failover { self.servers.len() } else { 1 };
-        self.ring.servers(self.ring.place(key)).take(candidates)
+        self.ring.servers(place).take(candidates)
     }
 
     /// Returns true if the next server may be asked after this error.
@@ -64,12 +74,7 @@ impl Cluster {
     }
 
     /// Asks for many keys, all servers at the same time. The answers are in the order of the keys.
-    pub(crate) fn get_many(
-        &self,
-        keys: &[&[u8]],
-        with_cas: bool,
-        limit: Limit,
-    ) -> Result<Vec<Option<Found>>, Error> {
+    pub(crate) fn get_many(&self, keys: &[&[u8]], with_cas: bool, limit: Limit) -> Result<Vec<Option<Found>>, Error> {
         let mut results: Vec<Option<Found>> = Vec::new();
         results.resize_with(keys.len(), || None);
         // Keys without an answer, each with the number of servers that could not be reached.
@@ -172,8 +177,8 @@ impl<'s> Leg<'s> {
         }
         self.lease.give_back();
         for (request, first) in self.requests.iter_mut().zip(&self.firsts) {
-            let given = request.answer.take_given().ok_or_else(|| given::foreign(self.server));
-            let found = given.and_then(|given| given::finish(self.server, given, given::values));
+            let given = request.answer.take_given().ok_or_else(|| given::foreign(&self.server.name));
+            let found = given.and_then(|given| given::finish(&self.server.name, given, given::values));
             match found {
                 Ok(found) => {
                     for found in found {

@@ -225,3 +225,6 @@ impl Connection {
 fn hung_up() -> io::Error {
     io::Error::new(ErrorKind::UnexpectedEof, "the server closed the connection")
 }
+
+#[cfg(test)]
+mod tests;

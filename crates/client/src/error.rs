@@ -97,6 +97,15 @@ impl Error {
         }
     }
 
+    /// Returns the same error with another effect, if it has one.
+    pub(crate) fn with_outcome(mut self, effect: Outcome) -> Error {
+        if let Error::Broken { outcome, .. } | Error::Late { outcome, .. } | Error::Garbled { outcome, .. } = &mut self
+        {
+            *outcome = effect;
+        }
+        self
+    }
+
     /// Returns true if the call failed because its server could not be reached. Another call may reach it later.
     ///
     /// ```

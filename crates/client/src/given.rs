@@ -3,24 +3,23 @@
 use crate::answer::{Found, Given, Word};
 use crate::error::{Error, Outcome};
 use crate::item::{Cas, CasId, Item};
-use crate::server::Server;
 use std::sync::Arc;
 
 /// Makes a result of an answer, or `None` if the answer does not belong to the command.
 pub(crate) type Finish<T> = fn(Given) -> Option<T>;
 
 /// Makes the result of a call of its answer.
-pub(crate) fn finish<T>(server: &Server, given: Given, by: Finish<T>) -> Result<T, Error> {
+pub(crate) fn finish<T>(server: &Arc<str>, given: Given, by: Finish<T>) -> Result<T, Error> {
     match given {
-        Given::Refused(answer) => Err(Error::Refused { server: Arc::clone(&server.name), answer }),
+        Given::Refused(answer) => Err(Error::Refused { server: Arc::clone(server), answer }),
         given => by(given).ok_or_else(|| foreign(server)),
     }
 }
 
 /// The error of an answer that belongs to another command.
-pub(crate) fn foreign(server: &Server) -> Error {
+pub(crate) fn foreign(server: &Arc<str>) -> Error {
     let fault = "the answer belongs to another command".to_owned();
-    Error::Garbled { server: Arc::clone(&server.name), fault, outcome: Outcome::Unknown }
+    Error::Garbled { server: Arc::clone(server), fault, outcome: Outcome::Unknown }
 }
 
 /// Commands that do something, or find nothing to do it to.

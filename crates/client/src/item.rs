@@ -154,7 +154,7 @@ mod tests {
     fn times_become_the_numbers_of_the_protocol() {
         let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         let seconds = Duration::from_secs;
-        let days = |days| seconds(86_400 * days);
+        let days = |days: u64| seconds(86_400 * days);
         for (expiry, number) in [
             (Expiry::Never, 0),
             (Expiry::In(Duration::ZERO), -1),

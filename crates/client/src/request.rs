@@ -1,6 +1,7 @@
 //! Commands as bytes, each with the answer that it expects.
 
 use crate::answer::{Answer, Kind, Word};
+use crate::error::Error;
 use crate::item::{Attributes, CasId};
 use std::borrow::Cow;
 use std::io::Write;
@@ -140,6 +141,14 @@ pub(crate) fn flush_all(delay: i32) -> Request<'static> {
         delay => format!("flush_all {delay}\r\n").into_bytes(),
     };
     changing(line, Kind::Words(&[Word::Ok]))
+}
+
+/// Refuses a topic that would end its line.
+pub(crate) fn check_topic(topic: &str) -> Result<(), Error> {
+    match topic.contains(char::is_control) {
+        true => Err(Error::Option("the topic of statistics has a control character".to_owned())),
+        false => Ok(()),
+    }
 }
 
 /// `stats`, with a topic unless it is empty.

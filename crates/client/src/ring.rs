@@ -73,7 +73,8 @@ fn hashes_per_server(servers: usize) -> u32 {
 /// Returns the four numbers of a name's hash.
 fn numbers(name: &[u8]) -> impl Iterator<Item = u32> + use<> {
     let hash: [u8; 16] = Md5::digest(name).into();
-    (0..POINTS_PER_HASH).map(move |n| u32::from_le_bytes([hash[4 * n], hash[4 * n + 1], hash[4 * n + 2], hash[4 * n + 3]]))
+    (0..POINTS_PER_HASH)
+        .map(move |n| u32::from_le_bytes([hash[4 * n], hash[4 * n + 1], hash[4 * n + 2], hash[4 * n + 3]]))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //! 2. If all connections that the options allow are leased, the call waits for one until its deadline.
 //! 3. A lease that ends in step goes back to the idle ones. Any other lease closes its connection.
 //!
-//! **Back-off.** After a failure to connect, or three failures of calls in a row, the server is *down*: calls fail at once.
-//! After 20 ms, one call may try again. The time doubles with each further failure, up to 2 s. A success ends it.
+//! **Back-off.** After a failure to connect, or three failures of calls in a row, the server is *down*: calls fail at
+//! once. After 20 ms, one call may try again. The time doubles with each further failure, up to 2 s. A success ends it.
 
 use crate::answer::Given;
 use crate::connection::{Connection, Fault, Progress};
@@ -191,8 +191,8 @@ impl Server {
         }
     }
 
-    /// Runs one command and returns its answer, which may be an error of the server. A connection that was idle may break because the server closed it: a command that only reads is
-    /// repeated on another one.
+    /// Runs one command and returns its answer, which may be an error of the server. An idle connection may break
+    /// because the server has closed it: a command that only reads is repeated on another one.
     pub(crate) fn call(&self, request: Request<'_>, limit: Limit) -> Result<Given, Error> {
         let mut requests = [request];
         let mut is_fresh = false;

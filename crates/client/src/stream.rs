@@ -1,7 +1,7 @@
 //! Byte streams to a server, and how they are made.
 //!
-//! A stream never blocks in [`read`](Stream::read) and [`write`](Stream::write). Only [`wait`](Stream::wait) blocks, and
-//! never past its deadline. So one thread can send a long request and take long answers at the same time: neither side
+//! A stream never blocks in [`read`](Stream::read) and [`write`](Stream::write). Only [`wait`](Stream::wait) blocks,
+//! and never past its deadline. So one thread can send a long request and take long answers at the same time: neither side
 //! waits for ever because the buffers of both directions are full.
 
 mod socket;
