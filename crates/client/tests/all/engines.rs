@@ -48,8 +48,7 @@ fn a_store_answers_all_commands() {
 #[test]
 fn a_hash_store_answers_all_commands() {
     let directory = tempfile::tempdir().unwrap();
-    let options =
-        HashOptions { base_bits: 4, bucket_space_bytes: 64 << 20, partitions: 2, ..HashOptions::default() };
+    let options = HashOptions { base_bits: 4, bucket_space_bytes: 64 << 20, partitions: 2, ..HashOptions::default() };
     let home = directory.path().join("store");
     std::fs::create_dir(&home).unwrap();
     let engine = HashEngine::open(&home, HashStoreBuilder::new(options), Durability::Buffered).unwrap();

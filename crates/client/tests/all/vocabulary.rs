@@ -167,7 +167,8 @@ fn futures(client: &AsyncClient) {
     let large = vec![3; 300_000];
     // Requests and answers together are longer than all buffers on the way.
     let sets: Vec<_> = (0..20).map(|n| client.set(format!("l{n}"), large.clone(), ())).collect();
-    let both: Vec<_> = (0..20).map(|n| (client.get(format!("l{n}")), client.append(format!("l{n}"), vec![4]))).collect();
+    let both: Vec<_> =
+        (0..20).map(|n| (client.get(format!("l{n}")), client.append(format!("l{n}"), vec![4]))).collect();
     sets.into_iter().for_each(|reply| reply.wait().unwrap());
     for (get, append) in both {
         assert_eq!(get.wait().unwrap().unwrap().value, large);
