@@ -5,8 +5,8 @@
 //! [`gap`](Answer::gap) is the place where they belong, so that they are copied once.
 //!
 //! **Failure.** Bytes that do not belong to the command are a [`Garbled`]: the connection has lost its step, and must
-//! be closed. A value of a key that was not asked for is such a case. An error answer of the server is a whole answer. If
-//! it may have left a value to be read as a command, [`loses_step`](Answer::loses_step) is true.
+//! be closed. A value of a key that was not asked for is such a case. An error answer of the server is a whole answer.
+//! If it may have left a value to be read as a command, [`loses_step`](Answer::loses_step) is true.
 
 use crate::item::{CasId, Item, VALUE_BYTES_MAX};
 

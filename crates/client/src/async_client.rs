@@ -16,9 +16,9 @@ use std::time::{Duration, SystemTime};
 
 /// A client whose calls return at once, with a future of the answer.
 ///
-/// Any number of calls may be under way at the same time, up to the bound of the queues. A server gets all waiting calls
-/// on one connection, one after another, without a wait for answers in between. The futures need no runtime. A call
-/// begins when the method is called, not when its future is awaited.
+/// Any number of calls may be under way at the same time, up to the bound of the queues. A server gets all waiting
+/// calls on one connection, one after another, without a wait for answers in between. The futures need no runtime. A
+/// call begins when the method is called, not when its future is awaited.
 ///
 /// One thread for each server does the work, and one more watches the deadlines.
 ///
@@ -125,13 +125,13 @@ impl AsyncClient {
     /// ```
     pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> ReplyMany {
         let limit = self.limit();
-        let mut shares: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        // Keys of a line have the same servers in the same order: if one is down, the next one has all of them.
+        let mut shares: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
         for (n, key) in keys.iter().enumerate() {
             if let Err(error) = check_key(key.as_ref()) {
                 return ReplyMany::new(vec![(Reply::new(Err(error), given::values), Vec::new())], keys.len());
             }
-            let server = self.lanes.0.cluster.route(key.as_ref()).next().unwrap_or(0);
-            shares.entry(server).or_default().push(n);
+            shares.entry(self.lanes.0.cluster.route(key.as_ref()).collect()).or_default().push(n);
         }
         let mut parts = Vec::new();
         for share in shares.into_values() {
@@ -140,7 +140,6 @@ impl AsyncClient {
             for (first, end) in firsts.iter().zip(ends) {
                 let part = &share[*first..end];
                 let request = request::get(part.iter().map(|n| keys[*n].as_ref()), false);
-                // If the server is down, all of these keys go to the next server of the first of them.
                 let key = keys[part[0]].as_ref();
                 parts.push((self.lanes.0.submit(key, request, limit, given::values), part.to_vec()));
             }

@@ -1,8 +1,8 @@
 //! Byte streams to a server, and how they are made.
 //!
 //! A stream never blocks in [`read`](Stream::read) and [`write`](Stream::write). Only [`wait`](Stream::wait) blocks,
-//! and never past its deadline. So one thread can send a long request and take long answers at the same time: neither side
-//! waits for ever because the buffers of both directions are full.
+//! and never past its deadline. So one thread can send a long request and take long answers at the same time: neither
+//! side waits for ever because the buffers of both directions are full.
 
 mod socket;
 
@@ -24,11 +24,13 @@ pub(crate) trait Stream: Send {
     /// [`io::ErrorKind::WouldBlock`] if there is no room now.
     fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Waits until there is something to read, or, with `to_write`, room to write. Returns false if `until` passed first.
+    /// Waits until there is something to read, or, with `to_write`, room to write. Returns false if `until` passed
+    /// first.
     fn wait(&mut self, to_write: bool, until: Instant) -> io::Result<bool>;
 
-    /// The number of bytes to ask for when a line is expected. A call to the system is dearer than a copy, so a socket
-    /// takes more at once. Where reading is only a copy, the value behind the line should be copied to its place at once.
+    /// Returns the number of bytes to ask for when a line is expected. A call to the system is dearer than a copy, so a
+    /// socket takes more at once. Where reading is only a copy, a small number lets the value behind the line be copied
+    /// to its place at once.
     fn line_read_bytes(&self) -> usize;
 }
 

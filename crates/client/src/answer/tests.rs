@@ -170,8 +170,8 @@ impl Numbers {
     }
 }
 
-/// Random bytes, and valid answers with some bytes changed, removed or repeated, in random pieces: there is an answer, an
-/// error, or a wait for more bytes, and never a panic. [`feed`] has further assertions.
+/// Random bytes, and valid answers with some bytes changed, removed or repeated, in random pieces: there is an answer,
+/// an error, or a wait for more bytes, and never a panic. [`feed`] has further assertions.
 #[test]
 fn noise_is_an_error_and_no_panic() {
     const WORDS: [&[u8]; 12] =

@@ -95,8 +95,8 @@ fn requests_and_answers_longer_than_all_buffers_pass() {
     }
 }
 
-/// The server refuses a value before it has all of it, and takes the rest. The rest must go, or the next command would be
-/// a part of the value.
+/// The server refuses a value before it has all of it, and takes the rest. The rest must go, or the next command would
+/// be a part of the value.
 #[test]
 fn an_early_refusal_does_not_cut_a_value_short() {
     let value = vec![7; 5000];

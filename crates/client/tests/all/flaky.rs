@@ -1,5 +1,5 @@
-//! Servers that hang up, stall, or say what is no answer: every call ends by its deadline, with an error that says what may
-//! have happened.
+//! Servers that hang up, stall, or say what is no answer: every call ends by its deadline, with an error that says what
+//! may have happened.
 
 use situ_client::{Client, Error, Options, Outcome};
 use std::io::{BufRead, BufReader, Read, Write};

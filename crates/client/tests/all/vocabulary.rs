@@ -14,8 +14,7 @@ fn item(value: impl Into<Vec<u8>>, flags: u32) -> Option<Item> {
     Some(Item { value: value.into(), flags })
 }
 
-/// Runs all commands of both clients. `longest` is a length that the server takes; one byte more than `refused_above` is
-/// refused.
+/// Runs all commands of both clients. The server refuses a value of one byte more than `refused_above`.
 pub(crate) fn all_commands(address: &str, refused_above: usize) {
     let client = Client::open(&options(address)).unwrap();
     client.flush_all(Duration::ZERO).unwrap();
