@@ -1,7 +1,34 @@
 //! Situ: a client for Situ's server and for memcached.
 //!
-//! [`Client`] speaks memcached's text protocol over TCP and Unix sockets. Keys are spread over several servers as
-//! libmemcached does it, so programs in other languages find them.
+//! [`Client`] has blocking calls. [`AsyncClient`] has the same calls, and they return futures that need no runtime. Both
+//! speak memcached's text protocol over TCP and Unix sockets, and spread keys over several servers as libmemcached does.
+//!
+//! ```
+//! # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
+//! # let address = server.addresses()[0].to_string();
+//! use situ_client::{Client, Options, Outcome};
+//!
+//! let client = Client::open(&Options::new([address]))?;
+//! match client.increment("visits", 1) {
+//!     Ok(Some(visits)) => println!("visit {visits}"),
+//!     Ok(None) => drop(client.add("visits", "1", ())?),
+//!     Err(error) if error.outcome() == Outcome::Unknown => println!("counted or not: {error}"),
+//!     Err(error) => println!("not counted: {error}"),
+//! }
+//! # Ok::<(), situ_client::Error>(())
+//! ```
+//!
+//! ```text
+//!   Client ------------------------------+
+//!                                        v
+//!   AsyncClient -> lane, its thread -> cluster -> server -> connection -> stream -> TCP, Unix socket
+//!        |            |                  |          |           |
+//!        +-> reply <--+-- slot         ring    health,      request, answer
+//!                                              idle ones
+//! ```
+//!
+//! A stream has no blocking reads and writes, only a wait with a deadline. So a connection sends and receives at the same
+//! time, on the thread of the call, and another kind of stream needs nothing else.
 
 #![forbid(unsafe_code)]
 
