@@ -63,8 +63,8 @@ enum {
 
 /* The options of a client. Set what you need and leave the rest 0. */
 typedef struct situ_options {
-    /* The servers, separated by commas: host, host:port, [IPv6]:port, or the path of a Unix socket. The port is 11211 if
-     * it is left out. Keys are spread over the servers as libmemcached does it (MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED). */
+    /* The servers, separated by commas: host, host:port, [IPv6]:port, or the path of a Unix socket. The port is 11211
+     * if it is left out. Keys are spread over the servers as libmemcached does it (MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED). */
     const char *servers;
     /* The time that a call has, in milliseconds. 0 is one second. */
     uint32_t timeout_ms;
@@ -168,8 +168,8 @@ int situ_decrement(situ_client *client, const void *key, size_t key_bytes, uint6
  * servers are flushed all the same. */
 int situ_flush_all(situ_client *client, uint32_t delay_seconds);
 
-/* Called for each statistic of each server, with texts that are there until the function returns. It must not throw, and
- * must not leave by longjmp. */
+/* Called for each statistic of each server, with texts that are there until the function returns. It must not throw,
+ * and must not leave by longjmp. */
 typedef void situ_statistic(void *context, const char *server, const char *name, const char *value);
 
 /* Asks all servers for their statistics. The topic may be NULL or "". Returns SITU_OK, or the first error; the function

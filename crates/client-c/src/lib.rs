@@ -103,7 +103,7 @@ fn keep(failure: Failure) -> c_int {
     let text: Vec<u8> = failure.text.into_bytes().into_iter().filter(|byte| *byte != 0).collect();
     let text = CString::new(text).unwrap_or_default();
     let error = LastError { text, is_outcome_unknown: failure.outcome == Outcome::Unknown };
-    // At the end of a thread there is nobody left to read it.
+    // At the end of a thread, the place is gone.
     let _ = LAST_ERROR.try_with(|last| last.replace(error));
     failure.code
 }
@@ -284,8 +284,7 @@ pub unsafe extern "C" fn situ_get_and_touch(
     expiry: i64,
     value: *mut SituValue,
 ) -> c_int {
-    let touch =
-        |client: &Client, key: &[u8]| Ok(client.get_and_touch(key, expiry_of(expiry))?.map(|item| (item, 0)));
+    let touch = |client: &Client, key: &[u8]| Ok(client.get_and_touch(key, expiry_of(expiry))?.map(|item| (item, 0)));
     // SAFETY: as the header says.
     unsafe { retrieve(client, key, key_bytes, value, touch) }
 }

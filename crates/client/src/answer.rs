@@ -283,7 +283,7 @@ impl Answer {
             return Err(garbled("a number in the line is too large", line));
         };
         let Some(position) = self.find_key(command, key) else {
-            return Err(garbled("nobody asked for this key", line));
+            return Err(garbled("the command has no such key", line));
         };
         let mut value = std::mem::take(&mut self.room);
         value.clear();

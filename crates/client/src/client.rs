@@ -34,7 +34,7 @@ pub struct Client {
     timeout: Duration,
 }
 
-/// What a server answered to a question to all servers.
+/// A server's name, and its answer to a call to all servers.
 pub type OfServer<T> = (Arc<str>, Result<T, Error>);
 
 impl Client {

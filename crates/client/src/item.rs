@@ -69,7 +69,7 @@ impl Expiry {
     }
 }
 
-/// What is stored with a value.
+/// The flags and the expiry time of a value.
 ///
 /// Calls take anything that can be turned into this: `()`, a [`Duration`] to live, an [`Expiry`].
 ///

@@ -1,7 +1,8 @@
 //! Situ: a client for Situ's server and for memcached.
 //!
-//! [`Client`] has blocking calls. [`AsyncClient`] has the same calls, and they return futures that need no runtime. Both
-//! speak memcached's text protocol over TCP and Unix sockets, and spread keys over several servers as libmemcached does.
+//! [`Client`] has blocking calls. [`AsyncClient`] has the same calls, and they return futures that need no runtime.
+//! Both speak memcached's text protocol over TCP and Unix sockets. They spread keys over several servers as
+//! libmemcached does.
 //!
 //! ```
 //! # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
@@ -27,8 +28,8 @@
 //!                                              idle ones
 //! ```
 //!
-//! A stream has no blocking reads and writes, only a wait with a deadline. So a connection sends and receives at the same
-//! time, on the thread of the call, and another kind of stream needs nothing else.
+//! A stream has no blocking reads and writes, only a wait with a deadline. So a connection sends and receives at the
+//! same time, on the thread of the call, and another kind of stream needs nothing else.
 
 #![forbid(unsafe_code)]
 

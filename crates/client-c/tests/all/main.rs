@@ -25,7 +25,8 @@ fn run(command: &mut Command) -> String {
     said
 }
 
-/// Builds the libraries as Cargo has built this test, and returns their directory. Cargo builds them for no test by itself.
+/// Builds the libraries as Cargo has built this test, and returns their directory. Cargo builds them for no test by
+/// itself.
 fn libraries() -> &'static Path {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
