@@ -16,6 +16,9 @@ pub(crate) const LINE_BYTES_MAX: usize = 8 << 10;
 /// Memory for a value grows in steps of this size or more as the bytes come: a length alone is not trusted.
 const VALUE_STEP_BYTES: usize = 4 << 20;
 
+/// More statistics are no answer.
+const STATISTICS_MAX: usize = 1 << 16;
+
 /// The bytes of an excerpt in an error.
 const EXCERPT_BYTES: usize = 80;
 
@@ -252,6 +255,9 @@ impl Answer {
                 self.end(Given::Statistics(statistics));
             }
             Kind::Statistics => match line.strip_prefix(b"STAT ") {
+                Some(_) if self.statistics.len() == STATISTICS_MAX => {
+                    return Err(garbled("there is no end of statistics", line));
+                }
                 Some(rest) => {
                     let space = rest.iter().position(|byte| *byte == b' ').unwrap_or(rest.len());
                     let value = rest.get(space + 1..).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! One connection: requests in a row, and their answers in the same order.
 //!
-//! [`Connection::advance`] sends what it can, reads what has come, and waits only when neither goes on. A thread that
+//! [`Connection::advance`] sends what it can, waits for either direction, and reads what has come. A thread that
 //! calls it again and again until [`Progress::is_over`] exchanges any number of requests and answers. Requests and
 //! answers may be longer than all buffers on the way: sending never keeps the connection from reading.
 //!
@@ -16,6 +16,9 @@ use std::time::Instant;
 /// The bytes read ahead of their use. A line has room in it.
 const INBOX_BYTES: usize = 16 << 10;
 const _: () = assert!(INBOX_BYTES >= LINE_BYTES_MAX);
+
+/// Reads between two looks at the clock.
+const READS_MAX: usize = 64;
 
 /// Pieces sent in one call.
 const PIECES_MAX: usize = 32;
@@ -95,22 +98,24 @@ impl Connection {
         until: Instant,
     ) -> Result<(), Fault> {
         let answered_before = progress.answered;
-        loop {
-            let wrote = self.send(requests, progress)?;
-            let read = self.receive(requests, progress)?;
-            if progress.answered > answered_before || progress.is_over(requests.len()) {
-                return Ok(());
-            }
+        while progress.answered == answered_before && !progress.is_over(requests.len()) {
+            self.send(requests, progress)?;
+            // An answer takes longer than a call to the system, so looking for it at once would be in vain.
             let to_write = progress.sending < requests.len();
-            if !wrote && !read && !self.stream.wait(to_write, until)? {
-                return Ok(());
+            if !self.stream.wait(to_write, until)? {
+                break;
+            }
+            self.receive(requests, progress)?;
+            // A server that always has more to say is no reason to stay.
+            if Instant::now() >= until {
+                break;
             }
         }
+        Ok(())
     }
 
-    /// Sends until there is no room. Returns true if it sent something.
-    fn send(&mut self, requests: &[Request<'_>], progress: &mut Progress) -> Result<bool, Fault> {
-        let mut has_sent = false;
+    /// Sends until there is no room.
+    fn send(&mut self, requests: &[Request<'_>], progress: &mut Progress) -> Result<(), Fault> {
         while let Some(rest) = requests.get(progress.sending..).filter(|rest| !rest.is_empty()) {
             let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
             let mut count = 0;
@@ -137,7 +142,6 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error.into()),
             };
-            has_sent = true;
             progress.sent_bytes += sent;
             while let Some(request) = requests.get(progress.sending)
                 && progress.sent_bytes >= request.bytes()
@@ -146,23 +150,27 @@ impl Connection {
                 progress.sending += 1;
             }
         }
-        Ok(has_sent)
+        Ok(())
     }
 
-    /// Reads until there is nothing more, or all answers are there. Returns true if it read something.
-    fn receive(&mut self, requests: &mut [Request<'_>], progress: &mut Progress) -> Result<bool, Fault> {
-        let mut has_read = false;
+    /// Reads until there is nothing more, or all answers are there, or for a bounded number of times.
+    fn receive(&mut self, requests: &mut [Request<'_>], progress: &mut Progress) -> Result<(), Fault> {
+        let mut reads = 0;
         loop {
             self.take(requests, progress)?;
+            if reads == READS_MAX {
+                return Ok(());
+            }
+            reads += 1;
             let Some(request) = requests.get_mut(progress.answered) else {
                 if progress.is_over(requests.len()) {
-                    return Ok(has_read);
+                    return Ok(());
                 }
                 // The server has refused a long value early. It may take the rest, or hang up.
                 match self.stream.read(&mut self.inbox) {
                     Ok(0) => return Err(hung_up().into()),
                     Ok(count) => return Err(garbled("bytes after the last answer", &self.inbox[..count]).into()),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(has_read),
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                     Err(error) => return Err(error.into()),
                 }
             };
@@ -187,8 +195,8 @@ impl Connection {
             };
             match read {
                 Ok(0) => return Err(hung_up().into()),
-                Ok(_) => has_read = true,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(has_read),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
         }

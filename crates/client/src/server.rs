@@ -104,10 +104,9 @@ impl Server {
     }
 
     /// Lets a call through, unless the server is down. While it is, one call at a time may try.
-    fn admit(&self) -> Result<(), Error> {
-        let mut state = self.state();
-        let back_off = state.health.back_off();
-        let Some((next, reason)) = &mut state.health.down else { return Ok(()) };
+    fn admit(&self, health: &mut Health) -> Result<(), Error> {
+        let back_off = health.back_off();
+        let Some((next, reason)) = &mut health.down else { return Ok(()) };
         let now = Instant::now();
         let retry_after = next.saturating_duration_since(now);
         if !retry_after.is_zero() {
@@ -127,8 +126,8 @@ impl Server {
     /// # Errors
     /// None of these errors has an effect on the server.
     pub(crate) fn lease(&self, limit: Limit, is_fresh: bool) -> Result<Lease<'_>, Error> {
-        self.admit()?;
         let mut state = self.state();
+        self.admit(&mut state.health)?;
         if is_fresh {
             let closed = std::mem::take(&mut state.idle);
             state.open -= closed.len();

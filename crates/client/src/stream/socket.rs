@@ -58,12 +58,14 @@ fn late() -> io::Error {
 /// Connects to the first address of `host` that accepts.
 pub(crate) fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<Socket> {
     let mut failure = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    for address in resolve(host, port, deadline)? {
+    let addresses = resolve(host, port, deadline)?;
+    for (address, remaining) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(late());
         }
-        match TcpStream::connect_timeout(&address, left) {
+        // An address that does not answer leaves time for the others.
+        match TcpStream::connect_timeout(address, (left / remaining).max(Duration::from_millis(1))) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;

@@ -158,6 +158,31 @@ fn a_server_that_does_not_read_is_given_up_at_the_deadline() {
     assert_eq!(late(|| client.set("key", &value, ())).outcome(), Outcome::Unknown);
 }
 
+/// A server that always has something to say, fast or slowly, is given up at the deadline, too.
+#[test]
+fn an_answer_without_an_end_is_given_up_at_the_deadline() {
+    for (size, pause) in [(1, Duration::from_millis(2)), (1 << 20, Duration::ZERO)] {
+        let server = Flaky::start(move |_, guest| {
+            let _ = guest.line();
+            guest.say("VALUE key 0 1073741824\r\n");
+            let begun = Instant::now();
+            let more = "x".repeat(size);
+            while begun.elapsed() < Duration::from_secs(2) {
+                guest.say(&more);
+                std::thread::sleep(pause);
+            }
+        });
+        let client = server.client(IMPATIENCE);
+        late(|| client.get("key"));
+    }
+    let server = Flaky::start(|_, guest| {
+        let _ = guest.line();
+        (0..70_000).for_each(|_| guest.say("STAT name value\r\n"));
+    });
+    let error = server.client(PATIENCE).stats("").unwrap().remove(0).1.unwrap_err();
+    assert!(matches!(error, Error::Garbled { .. }), "{error}");
+}
+
 #[test]
 fn an_answer_in_single_bytes_is_an_answer() {
     let server = Flaky::start(|_, guest| {
