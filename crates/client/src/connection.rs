@@ -17,8 +17,8 @@ use std::time::Instant;
 const INBOX_BYTES: usize = 16 << 10;
 const _: () = assert!(INBOX_BYTES >= LINE_BYTES_MAX);
 
-/// Reads between two looks at the clock.
-const READS_MAX: usize = 64;
+/// Reads, and writes, between two looks at the clock.
+const CALLS_MAX: usize = 64;
 
 /// Pieces sent in one call.
 const PIECES_MAX: usize = 32;
@@ -114,9 +114,13 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends until there is no room.
+    /// Sends until there is no room, or for a bounded number of times.
     fn send(&mut self, requests: &[Request<'_>], progress: &mut Progress) -> Result<(), Fault> {
-        while let Some(rest) = requests.get(progress.sending..).filter(|rest| !rest.is_empty()) {
+        for _ in 0..CALLS_MAX {
+            let rest = requests.get(progress.sending..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
             let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
             let mut count = 0;
             let mut skip = progress.sent_bytes;
@@ -158,7 +162,7 @@ impl Connection {
         let mut reads = 0;
         loop {
             self.take(requests, progress)?;
-            if reads == READS_MAX {
+            if reads == CALLS_MAX {
                 return Ok(());
             }
             reads += 1;

@@ -39,6 +39,9 @@ mod client;
 mod cluster;
 mod connection;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod given;
 mod item;
 mod lane;
