@@ -137,8 +137,7 @@ fn the_header_is_cpp_and_names_the_symbols_of_the_library() {
     let declares = |name: &str| header.lines().any(|line| !line.starts_with([' ', '/', '*']) && line.contains(name));
     let mut exported = 0;
     for (before, _) in source.match_indices("#[unsafe(no_mangle)]") {
-        let line = source[before..].lines().nth(1).unwrap();
-        let name = line.split("fn ").nth(1).and_then(|rest| rest.split('(').next()).unwrap();
+        let name = source[before..].split(" fn ").nth(1).and_then(|rest| rest.split('(').next()).unwrap();
         assert!(declares(&format!("{name}(")), "the header lacks {name}");
         exported += 1;
     }

@@ -14,11 +14,13 @@ const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Runs all commands over TCP and over a Unix socket.
 fn run_over<E: Engine>(engine: Arc<E>, directory: &Path) {
     let socket = directory.join("socket");
-    let mut options = ServerOptions::default();
-    options.listen = vec!["127.0.0.1:0".parse().unwrap()];
-    options.unix_socket = Some(socket.clone());
-    options.threads = 2;
-    options.max_value_bytes = VALUE_BYTES_MAX;
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        unix_socket: Some(socket.clone()),
+        threads: 2,
+        max_value_bytes: VALUE_BYTES_MAX,
+        ..ServerOptions::default()
+    };
     let server = Server::start(&options, engine).unwrap();
     all_commands(&server.addresses()[0].to_string(), VALUE_BYTES_MAX);
     all_commands(socket.to_str().unwrap(), VALUE_BYTES_MAX);
@@ -62,9 +64,8 @@ fn users_log_in() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("users");
     std::fs::write(&file, "ada:lovelace\n").unwrap();
-    let mut server_options = ServerOptions::default();
-    server_options.listen = vec!["127.0.0.1:0".parse().unwrap()];
-    server_options.auth_file = Some(file);
+    let listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let server_options = ServerOptions { listen, auth_file: Some(file), ..ServerOptions::default() };
     let server = Server::start(&server_options, cache()).unwrap();
     let mut options = options(&server.addresses()[0].to_string());
     assert!(Client::open(&options).unwrap().get("key").is_err());
