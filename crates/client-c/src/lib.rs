@@ -449,7 +449,6 @@ pub unsafe extern "C" fn situ_prepend(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "as the header has them")]
 pub unsafe extern "C" fn situ_cas(
     client: *const SituClient,
     key: *const c_void,

@@ -1,5 +1,6 @@
 //! The asynchronous client.
 
+use crate::client::Statistics;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::given::{self, Finish};
@@ -39,6 +40,9 @@ pub struct AsyncClient {
     lanes: Arc<Handle>,
     timeout: Duration,
 }
+
+/// A server's name, and its reply to a call to all servers.
+pub type ReplyOfServer<T> = (Arc<str>, Reply<T>);
 
 /// Lets the threads end with the last client.
 #[derive(Debug)]
@@ -331,7 +335,7 @@ impl AsyncClient {
     /// }
     /// # Ok::<(), situ_client::Error>(())
     /// ```
-    pub fn flush_all(&self, delay: Duration) -> Vec<(Arc<str>, Reply<()>)> {
+    pub fn flush_all(&self, delay: Duration) -> Vec<ReplyOfServer<()>> {
         let number = if delay.is_zero() { 0 } else { Expiry::In(delay).number(SystemTime::now()) };
         self.of_all(|| request::flush_all(number), given::nothing)
     }
@@ -350,7 +354,7 @@ impl AsyncClient {
     /// }
     /// # Ok::<(), situ_client::Error>(())
     /// ```
-    pub fn stats(&self, topic: &str) -> Result<Vec<(Arc<str>, Reply<Vec<(String, String)>>)>, Error> {
+    pub fn stats(&self, topic: &str) -> Result<Vec<ReplyOfServer<Statistics>>, Error> {
         request::check_topic(topic)?;
         Ok(self.of_all(|| request::statistics(topic.as_bytes()), given::statistics))
     }
@@ -366,7 +370,7 @@ impl AsyncClient {
     /// }
     /// # Ok::<(), situ_client::Error>(())
     /// ```
-    pub fn version(&self) -> Vec<(Arc<str>, Reply<String>)> {
+    pub fn version(&self) -> Vec<ReplyOfServer<String>> {
         self.of_all(request::version, given::version)
     }
 
@@ -388,7 +392,7 @@ impl AsyncClient {
         }
     }
 
-    fn of_all<T>(&self, make: impl Fn() -> Request<'static>, finish: Finish<T>) -> Vec<(Arc<str>, Reply<T>)> {
+    fn of_all<T>(&self, make: impl Fn() -> Request<'static>, finish: Finish<T>) -> Vec<ReplyOfServer<T>> {
         let servers = self.lanes.0.cluster.servers.iter().enumerate();
         let ask = |server| self.lanes.0.submit_to(server, make(), None, self.limit(), finish);
         servers.map(|(n, server)| (Arc::clone(&server.name), ask(n))).collect()

@@ -34,6 +34,9 @@ pub struct Client {
     timeout: Duration,
 }
 
+/// Names and values of statistics.
+pub type Statistics = Vec<(String, String)>;
+
 /// A server's name, and its answer to a call to all servers.
 pub type OfServer<T> = (Arc<str>, Result<T, Error>);
 
@@ -444,7 +447,7 @@ impl Client {
     /// }
     /// # Ok::<(), situ_client::Error>(())
     /// ```
-    pub fn stats(&self, topic: &str) -> Result<Vec<OfServer<Vec<(String, String)>>>, Error> {
+    pub fn stats(&self, topic: &str) -> Result<Vec<OfServer<Statistics>>, Error> {
         request::check_topic(topic)?;
         Ok(self.of_all(|| request::statistics(topic.as_bytes()), given::statistics))
     }

@@ -100,6 +100,10 @@ impl Connection {
         let answered_before = progress.answered;
         while progress.answered == answered_before && !progress.is_over(requests.len()) {
             self.send(requests, progress)?;
+            if progress.is_over(requests.len()) {
+                // The answer came before the end of the command.
+                break;
+            }
             // An answer takes longer than a call to the system, so looking for it at once would be in vain.
             let to_write = progress.sending < requests.len();
             if !self.stream.wait(to_write, until)? {

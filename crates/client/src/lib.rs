@@ -53,8 +53,8 @@ mod server;
 mod slot;
 mod stream;
 
-pub use async_client::AsyncClient;
-pub use client::{Client, OfServer};
+pub use async_client::{AsyncClient, ReplyOfServer};
+pub use client::{Client, OfServer, Statistics};
 pub use error::{Error, Outcome};
 pub use item::{Attributes, Cas, CasId, Expiry, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use options::{Login, Options};

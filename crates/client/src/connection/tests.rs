@@ -38,7 +38,7 @@ impl Stream for Rings {
         if written == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(written) }
     }
 
-    fn wait(&mut self, _: bool, until: Instant) -> io::Result<bool> {
+    fn wait(&mut self, to_write: bool, until: Instant) -> io::Result<bool> {
         self.heard_bytes += self.to_server.len();
         self.to_server.clear();
         for (_, said) in self.script.iter_mut().filter(|(after, _)| *after <= self.heard_bytes) {
@@ -46,6 +46,8 @@ impl Stream for Rings {
             self.to_client.extend(said.drain(..room.min(said.len())));
         }
         self.script.retain(|(_, said)| !said.is_empty());
+        // The ring to the server is empty.
+        assert!(to_write || !self.to_client.is_empty(), "a wait for what will never come");
         Ok(Instant::now() < until)
     }
 
@@ -102,7 +104,7 @@ fn an_early_refusal_does_not_cut_a_value_short() {
     let value = vec![7; 5000];
     let mut requests = [request::store(Mode::Set, b"k", Cow::Borrowed(&value[..]), Attributes::default())];
     let all = requests[0].bytes();
-    let mut connection = connect(100, vec![(30, b"SERVER_ERROR object too large for cache\r\n".to_vec())]);
+    let mut connection = connect(4000, vec![(30, b"SERVER_ERROR object too large for cache\r\n".to_vec())]);
     let (progress, result) = exchange(&mut connection, &mut requests);
     result.unwrap();
     assert!(progress.is_over(1) && all > 5000);
@@ -126,7 +128,7 @@ fn a_refused_command_with_a_value_ends_the_connection_and_has_its_answer() {
 fn bytes_that_belong_to_no_command_end_the_connection() {
     for script in [vec![(7, b"END\r\nEND\r\n".to_vec())], vec![(0, b"END\r\n".to_vec())]] {
         let mut connection = connect(4096, script);
-        let waited = connection.stream.wait(false, Instant::now() + Duration::from_secs(1));
+        let waited = connection.stream.wait(true, Instant::now() + Duration::from_secs(1));
         assert!(waited.unwrap());
         let quiet = connection.is_quiet();
         let (_, result) = exchange(&mut connection, &mut [get()]);

@@ -1,7 +1,7 @@
 //! All commands over a server that is given: memcached and Situ answer the same.
 
 use situ_client::{AsyncClient, Attributes, Cas, Client, Error, Expiry, Item, Options, Outcome};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Options with the patience of a loaded machine.
 pub(crate) fn options(address: &str) -> Options {
@@ -132,7 +132,9 @@ fn refusals(client: &Client, refused_above: usize) {
         }
     };
     let too_large = vec![1; refused_above + 1];
+    let begun = Instant::now();
     assert!(refused(client.set("large", &too_large, ()).unwrap_err()).starts_with("SERVER_ERROR"));
+    assert!(begun.elapsed() < Duration::from_secs(10), "an early refusal was waited for until the deadline");
     client.set("word", "one", ()).unwrap();
     assert!(refused(client.increment("word", 1).unwrap_err()).starts_with("CLIENT_ERROR"));
     assert!(matches!(client.get("two words"), Err(Error::Key { .. })));
