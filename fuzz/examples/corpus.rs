@@ -25,6 +25,7 @@ fn main() -> std::io::Result<()> {
         put(name, situ_cache::fuzzing::corpus(name))?;
     }
     put("members", situ_tiers::fuzzing::corpus())?;
+    put("memcached_answer", situ_client::fuzzing::corpus())?;
     put("memcached_request", situ_server::fuzzing::corpus())?;
     put("disk", situ_rawdisk::fuzzing::corpus())?;
     put("values", situ_values::fuzzing::corpus())?;

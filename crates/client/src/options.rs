@@ -1,0 +1,170 @@
+//! The options of a client, and the addresses of servers.
+
+use crate::error::Error;
+use crate::ring::DEFAULT_PORT;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The options of a client. Start from [`Options::new`] and change what you need.
+///
+/// ```
+/// use situ_client::Options;
+/// use std::time::Duration;
+///
+/// let mut options = Options::new(["cache-a", "cache-b:11212", "/run/situ.sock"]);
+/// options.timeout = Duration::from_millis(200);
+/// options.failover = true;
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// The servers: `host`, `host:port`, `[IPv6]:port`, or the path of a Unix socket. The port is 11211 if it is left
+    /// out. A key belongs to the same server as with libmemcached, if both have the same list with the same names.
+    pub servers: Vec<String>,
+    /// The time that a call has. Default: one second. [`Client::with_timeout`](crate::Client::with_timeout) changes it
+    /// for some calls.
+    pub timeout: Duration,
+    /// A switch for caches. With true, the keys of a server that is down go to the next one until it is back. After its
+    /// return, it may have values that other clients have replaced meanwhile: give such items an expiry time. With
+    /// false, calls for its keys fail. Default: false.
+    pub failover: bool,
+    /// The maximum number of connections to each server. A blocking call has one for itself; further calls wait for one
+    /// until their deadline. Default: 16.
+    pub connections_max: usize,
+    /// The maximum number of asynchronous calls that wait for each server. Default: 4096.
+    pub queue_calls_max: usize,
+    /// The maximum number of bytes of asynchronous calls that wait for each server. Default: 64 MiB. A single call may
+    /// have more.
+    pub queue_bytes_max: usize,
+    /// The user and password for servers that have users. They travel unencrypted. Default: none.
+    pub login: Option<Login>,
+}
+
+impl Options {
+    /// Returns the default options for these servers.
+    pub fn new(servers: impl IntoIterator<Item = impl Into<String>>) -> Options {
+        Options {
+            servers: servers.into_iter().map(Into::into).collect(),
+            timeout: Duration::from_secs(1),
+            failover: false,
+            connections_max: 16,
+            queue_calls_max: 4096,
+            queue_bytes_max: 64 << 20,
+            login: None,
+        }
+    }
+
+    /// Checks the options and returns the addresses of the servers.
+    pub(crate) fn check(&self) -> Result<Vec<Address>, Error> {
+        let refuse = |text: &str| Err(Error::Option(text.to_owned()));
+        if self.servers.is_empty() {
+            return refuse("there is no server: give at least one address");
+        }
+        if self.timeout.is_zero() {
+            return refuse("timeout is zero: no call could succeed");
+        }
+        if self.connections_max == 0 || self.queue_calls_max == 0 || self.queue_bytes_max == 0 {
+            return refuse("connections_max, queue_calls_max and queue_bytes_max must be at least 1");
+        }
+        let is_bad = |text: &str| text.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control());
+        if self.login.as_ref().is_some_and(|login| is_bad(&login.user) || is_bad(&login.password)) {
+            return refuse("the user and the password must have no spaces and must not be empty");
+        }
+        self.servers.iter().map(|text| Address::parse(text)).collect()
+    }
+}
+
+/// A user and a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Login {
+    /// The name of the user.
+    pub user: String,
+    /// The password.
+    pub password: String,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// The address of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Address {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+impl Address {
+    fn parse(text: &str) -> Result<Address, Error> {
+        if text.starts_with('/') {
+            return Ok(Address::Unix(text.into()));
+        }
+        let bad = || Error::Option(format!("{text:?} is no address of a server: write host:port or /path/of/socket"));
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, behind) = rest.split_once(']').ok_or_else(bad)?;
+                (host, behind.strip_prefix(':').or(Some(behind).filter(|rest| rest.is_empty())).ok_or_else(bad)?)
+            }
+            None if text.matches(':').count() > 1 => (text, ""),
+            None => text.split_once(':').unwrap_or((text, "")),
+        };
+        if host.is_empty() || host.contains(char::is_whitespace) || (text.ends_with(':') && !text.ends_with("::")) {
+            return Err(bad());
+        }
+        let port = if port.is_empty() { DEFAULT_PORT } else { port.parse().map_err(|_| bad())? };
+        Ok(Address::Tcp { host: host.to_owned(), port })
+    }
+
+    /// Returns the host and port that give the server its points on the ring.
+    pub(crate) fn on_ring(&self) -> (&str, u16) {
+        match self {
+            Address::Tcp { host, port } => (host, *port),
+            // `parse` made the path of a string.
+            Address::Unix(path) => (path.to_str().unwrap_or_default(), 0),
+        }
+    }
+
+    pub(crate) fn name(&self) -> Arc<str> {
+        match self {
+            Address::Tcp { host, port } if host.contains(':') => format!("[{host}]:{port}").into(),
+            Address::Tcp { host, port } => format!("{host}:{port}").into(),
+            Address::Unix(path) => path.to_string_lossy().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_people_write_them() {
+        for (text, name) in [
+            ("localhost", "localhost:11211"),
+            ("10.0.0.1:5", "10.0.0.1:5"),
+            ("[::1]:7", "[::1]:7"),
+            ("[::1]", "[::1]:11211"),
+            ("::1", "[::1]:11211"),
+            ("fe80::", "[fe80::]:11211"),
+            ("/run/situ.sock", "/run/situ.sock"),
+        ] {
+            assert_eq!(&*Address::parse(text).unwrap().name(), name, "{text}");
+        }
+        for text in ["", ":11211", "host:", "host:x", "host:70000", "[::1", "[::1]7", "a b"] {
+            assert!(Address::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let mut options = Options::new(["a"]);
+        options.login = Some(Login { user: "eve".into(), password: "hunter2".into() });
+        let shown = format!("{options:?}");
+        assert!(shown.contains("eve") && !shown.contains("hunter2"));
+        options.check().unwrap();
+    }
+}

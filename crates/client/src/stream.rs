@@ -1,0 +1,46 @@
+//! Byte streams to a server, and how they are made.
+//!
+//! A stream never blocks in [`read`](Stream::read) and [`write`](Stream::write). Only [`wait`](Stream::wait) blocks,
+//! and never past its deadline. So one thread can send a long request and take long answers at the same time: neither
+//! side waits for ever because the buffers of both directions are full.
+
+mod socket;
+
+use crate::options::Address;
+use std::io::{self, IoSlice};
+use std::time::Instant;
+
+/// A connection to a server.
+pub(crate) trait Stream: Send {
+    /// Copies received bytes to `room` and returns their number, 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there is nothing to read now.
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize>;
+
+    /// Sends some bytes of `parts`, one part after the other, and returns their number.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if there is no room now.
+    fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Waits until there is something to read, or, with `to_write`, room to write. Returns false if `until` passed
+    /// first.
+    fn wait(&mut self, to_write: bool, until: Instant) -> io::Result<bool>;
+
+    /// Returns the number of bytes to ask for when a line is expected. A call to the system is dearer than a copy, so a
+    /// socket takes more at once. Where reading is only a copy, a small number lets the value behind the line be copied
+    /// to its place at once.
+    fn line_read_bytes(&self) -> usize;
+}
+
+/// Connects to a server.
+///
+/// # Errors
+/// [`io::ErrorKind::TimedOut`] if the deadline passes first.
+pub(crate) fn connect(address: &Address, deadline: Instant) -> io::Result<Box<dyn Stream>> {
+    match address {
+        Address::Tcp { host, port } => Ok(Box::new(socket::connect_tcp(host, *port, deadline)?)),
+        Address::Unix(path) => Ok(Box::new(socket::connect_unix(path, deadline)?)),
+    }
+}

@@ -1,0 +1,75 @@
+//! All commands over the engines of Situ's server.
+
+use crate::vocabulary::{all_commands, options};
+use situ::hash::{HashOptions, HashStoreBuilder};
+use situ::{Durability, Options};
+use situ_client::{Client, Login};
+use situ_server::{CacheEngine, Engine, HashEngine, Server, ServerOptions, StoreEngine};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const VALUE_BYTES_MAX: usize = 1 << 20;
+
+/// Runs all commands over TCP and over a Unix socket.
+fn run_over<E: Engine>(engine: Arc<E>, directory: &Path) {
+    let socket = directory.join("socket");
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        unix_socket: Some(socket.clone()),
+        threads: 2,
+        max_value_bytes: VALUE_BYTES_MAX,
+        ..ServerOptions::default()
+    };
+    let server = Server::start(&options, engine).unwrap();
+    all_commands(&server.addresses()[0].to_string(), VALUE_BYTES_MAX);
+    all_commands(socket.to_str().unwrap(), VALUE_BYTES_MAX);
+    server.stop(Duration::from_secs(10));
+}
+
+fn cache() -> Arc<CacheEngine> {
+    Arc::new(CacheEngine::new(&situ::cache::Options::of_memory(64 << 20)).unwrap())
+}
+
+#[test]
+fn a_cache_answers_all_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    run_over(cache(), directory.path());
+}
+
+#[test]
+fn a_store_answers_all_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.durability = Durability::Buffered;
+    let engine = Arc::new(StoreEngine::open(directory.path(), options).unwrap());
+    run_over(Arc::clone(&engine), directory.path());
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_hash_store_answers_all_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = HashOptions { base_bits: 4, bucket_space_bytes: 64 << 20, partitions: 2, ..HashOptions::default() };
+    let home = directory.path().join("store");
+    std::fs::create_dir(&home).unwrap();
+    let engine = HashEngine::open(&home, HashStoreBuilder::new(options), Durability::Buffered).unwrap();
+    let engine = Arc::new(engine);
+    run_over(Arc::clone(&engine), directory.path());
+    engine.store().close().unwrap();
+}
+
+#[test]
+fn users_log_in() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("users");
+    std::fs::write(&file, "ada:lovelace\n").unwrap();
+    let listen = vec!["127.0.0.1:0".parse().unwrap()];
+    let server_options = ServerOptions { listen, auth_file: Some(file), ..ServerOptions::default() };
+    let server = Server::start(&server_options, cache()).unwrap();
+    let mut options = options(&server.addresses()[0].to_string());
+    assert!(Client::open(&options).unwrap().get("key").is_err());
+    options.login = Some(Login { user: "ada".to_owned(), password: "lovelace".to_owned() });
+    assert_eq!(Client::open(&options).unwrap().get("key").unwrap(), None);
+    server.stop(Duration::from_secs(10));
+}

@@ -1,0 +1,318 @@
+//! Servers that hang up, stall, or say what is no answer: every call ends by its deadline, with an error that says what
+//! may have happened.
+
+use situ_client::{Client, Error, Options, Outcome};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Enough for a call that must not fail, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// For calls that must fail.
+const IMPATIENCE: Duration = Duration::from_millis(150);
+
+/// A connection of a client, seen from a server.
+pub(crate) struct Guest(BufReader<TcpStream>);
+
+impl Guest {
+    /// Returns the next line, empty at the end.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        let _ = self.0.read_line(&mut line);
+        line
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) {
+        let _ = self.0.read_exact(&mut vec![0; count]);
+    }
+
+    pub(crate) fn say(&mut self, text: &str) {
+        let _ = self.0.get_mut().write_all(text.as_bytes());
+    }
+
+    /// Says nothing until the client hangs up.
+    pub(crate) fn stall(&mut self) {
+        let _ = std::io::copy(&mut self.0, &mut std::io::sink());
+    }
+}
+
+/// A server that serves its n-th connection by a function.
+pub(crate) struct Flaky {
+    pub(crate) address: SocketAddr,
+    accepted: Arc<AtomicUsize>,
+}
+
+impl Flaky {
+    pub(crate) fn start(serve: impl Fn(usize, &mut Guest) + Send + Sync + 'static) -> Flaky {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let (serve, count) = (Arc::new(serve), Arc::clone(&accepted));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let stream = stream.unwrap();
+                stream.set_nodelay(true).unwrap();
+                let (serve, n) = (Arc::clone(&serve), count.fetch_add(1, Ordering::SeqCst));
+                std::thread::spawn(move || serve(n, &mut Guest(BufReader::new(stream))));
+            }
+        });
+        Flaky { address, accepted }
+    }
+
+    pub(crate) fn options(&self, timeout: Duration) -> Options {
+        let mut options = Options::new([self.address.to_string()]);
+        options.timeout = timeout;
+        options
+    }
+
+    fn client(&self, timeout: Duration) -> Client {
+        Client::open(&self.options(timeout)).unwrap()
+    }
+
+    fn accepted(&self) -> usize {
+        self.accepted.load(Ordering::SeqCst)
+    }
+}
+
+/// Runs a call that must end soon after `IMPATIENCE`.
+fn late<T: std::fmt::Debug>(call: impl FnOnce() -> Result<T, Error>) -> Error {
+    let begun = Instant::now();
+    let error = call().unwrap_err();
+    let taken = begun.elapsed();
+    assert!(matches!(error, Error::Late { .. }), "{error}");
+    assert!(taken >= IMPATIENCE && taken < PATIENCE / 2, "{taken:?}");
+    error
+}
+
+#[test]
+fn a_server_that_hangs_up_leaves_the_outcome_of_a_write_unknown() {
+    let server = Flaky::start(|_, guest| drop(guest.line()));
+    let client = server.client(PATIENCE);
+    let error = client.set("key", "value", ()).unwrap_err();
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+    assert_eq!(error.outcome(), Outcome::Unknown);
+    assert!(error.to_string().contains("may have run"), "{error}");
+    for error in [client.delete("key").unwrap_err(), client.increment("key", 1).unwrap_err()] {
+        assert_eq!(error.outcome(), Outcome::Unknown, "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_hangs_up_leaves_no_doubt_about_a_read() {
+    let server = Flaky::start(|_, guest| drop(guest.line()));
+    let error = server.client(PATIENCE).get("key").unwrap_err();
+    assert!(matches!(error, Error::Broken { .. }), "{error}");
+    assert_eq!(error.outcome(), Outcome::NotDone);
+}
+
+#[test]
+fn half_an_answer_and_the_end_is_a_broken_connection() {
+    for half in
+        ["STO", "STORED\r", "VALUE key 0 5\r\nval", "VALUE key 0 5\r\nvalue\r\n", "VALUE key 0 5\r\nvalue\r\nEN"]
+    {
+        let server = Flaky::start(move |_, guest| {
+            let _ = guest.line();
+            guest.say(half);
+        });
+        let client = server.client(PATIENCE);
+        let error = match half.starts_with('S') {
+            true => client.set("key", "", ()).unwrap_err(),
+            false => client.get("key").map(drop).unwrap_err(),
+        };
+        assert!(matches!(error, Error::Broken { .. }), "{half:?}: {error}");
+    }
+}
+
+#[test]
+fn a_stalling_server_is_given_up_at_the_deadline() {
+    for half in ["", "S", "VALUE key 0 1000000\r\nbeginning", "VALUE key 0 1\r\nx"] {
+        let server = Flaky::start(move |_, guest| {
+            guest.say(half);
+            guest.stall();
+        });
+        // Early bytes are no answer; these come after the command.
+        let server = if half.is_empty() { server } else { after_command(half) };
+        let client = server.client(IMPATIENCE);
+        match half.starts_with('S') {
+            true => assert_eq!(late(|| client.set("key", "value", ())).outcome(), Outcome::Unknown),
+            false => assert_eq!(late(|| client.get("key")).outcome(), Outcome::NotDone),
+        }
+    }
+}
+
+fn after_command(text: &'static str) -> Flaky {
+    Flaky::start(move |_, guest| {
+        let _ = guest.line();
+        guest.say(text);
+        guest.stall();
+    })
+}
+
+#[test]
+fn a_server_that_does_not_read_is_given_up_at_the_deadline() {
+    let server = Flaky::start(|_, _| std::thread::sleep(PATIENCE));
+    let value = vec![0; 64 << 20];
+    let client = server.client(IMPATIENCE);
+    assert_eq!(late(|| client.set("key", &value, ())).outcome(), Outcome::Unknown);
+}
+
+/// A server that always has something to say, fast or slowly, is given up at the deadline, too.
+#[test]
+fn an_answer_without_an_end_is_given_up_at_the_deadline() {
+    for (size, pause) in [(1, Duration::from_millis(2)), (1 << 20, Duration::ZERO)] {
+        let server = Flaky::start(move |_, guest| {
+            let _ = guest.line();
+            guest.say("VALUE key 0 1073741824\r\n");
+            let begun = Instant::now();
+            let more = "x".repeat(size);
+            while begun.elapsed() < Duration::from_secs(2) {
+                guest.say(&more);
+                std::thread::sleep(pause);
+            }
+        });
+        let client = server.client(IMPATIENCE);
+        late(|| client.get("key"));
+    }
+    let server = Flaky::start(|_, guest| {
+        let _ = guest.line();
+        (0..70_000).for_each(|_| guest.say("STAT name value\r\n"));
+    });
+    let error = server.client(PATIENCE).stats("").unwrap().remove(0).1.unwrap_err();
+    assert!(matches!(error, Error::Garbled { .. }), "{error}");
+}
+
+#[test]
+fn an_answer_in_single_bytes_is_an_answer() {
+    let server = Flaky::start(|_, guest| {
+        while !guest.line().is_empty() {
+            for byte in "VALUE key 3 5\r\nvalue\r\nEND\r\n".chars() {
+                guest.say(&byte.to_string());
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    });
+    let client = server.client(PATIENCE);
+    for _ in 0..3 {
+        let item = client.get("key").unwrap().unwrap();
+        assert_eq!((item.value.as_slice(), item.flags), (&b"value"[..], 3));
+    }
+    assert_eq!(server.accepted(), 1);
+}
+
+/// The first connection has garbage. The client closes it, and the next call has a new one.
+#[test]
+fn garbage_is_an_error_of_one_call() {
+    for garbage in [
+        "HTTP/1.1 400 Bad Request\r\n",
+        "\r\n",
+        "\0\0\0\0\0\0\0\0\0\0\n",
+        "STORED\r\n",
+        "VALUE other 0 1\r\nx\r\nEND\r\n",
+        "VALUE key 0 1\r\nxEND\r\n",
+        "VALUE key 0 99999999999999999999\r\n",
+        "END\r\nEND\r\n",
+    ] {
+        let server = Flaky::start(move |n, guest| {
+            while !guest.line().is_empty() {
+                guest.say(if n == 0 { garbage } else { "END\r\n" });
+            }
+        });
+        let client = server.client(PATIENCE);
+        let first = client.get("key");
+        // An answer too many may come after the call. Then it is seen before the next one.
+        let is_garbled = matches!(first, Err(Error::Garbled { .. }));
+        assert!(is_garbled || (garbage.starts_with("END") && matches!(first, Ok(None))), "{garbage:?}: {first:?}");
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(client.get("key").unwrap(), None, "{garbage:?}");
+        assert_eq!(server.accepted(), 2, "{garbage:?}");
+    }
+}
+
+/// A server may close idle connections. A write notices before it is sent, so its outcome is not unknown.
+#[test]
+fn a_connection_closed_while_idle_is_replaced_before_a_write() {
+    let server = Flaky::start(|_, guest| {
+        let _ = guest.line();
+        guest.bytes(7);
+        guest.say("STORED\r\n");
+    });
+    let client = server.client(PATIENCE);
+    for n in 1..4 {
+        client.set("key", "value", ()).unwrap();
+        assert_eq!(server.accepted(), n);
+        // The end of the connection reaches the client.
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The server closes the connection when the second command comes: too late to notice before.
+#[test]
+fn a_read_is_repeated_on_a_fresh_connection_once() {
+    let server = Flaky::start(|_, guest| {
+        let _ = guest.line();
+        guest.say("END\r\n");
+        let _ = guest.line();
+    });
+    let client = server.client(PATIENCE);
+    assert_eq!(client.get("key").unwrap(), None);
+    assert_eq!(client.get("key").unwrap(), None);
+    assert_eq!(server.accepted(), 2);
+    assert_eq!(client.get_many(&["a", "b"]).unwrap(), [None, None]);
+    assert_eq!(server.accepted(), 3);
+    let error = client.set("key", "", ()).unwrap_err();
+    assert_eq!(error.outcome(), Outcome::Unknown);
+}
+
+#[test]
+fn an_error_answer_does_not_cost_the_connection() {
+    let server = Flaky::start(|_, guest| {
+        while !guest.line().is_empty() {
+            guest.say("SERVER_ERROR out of memory writing get response\r\n");
+        }
+    });
+    let client = server.client(PATIENCE);
+    for _ in 0..3 {
+        let Err(Error::Refused { answer, .. }) = client.get("key") else { panic!("refused") };
+        assert!(answer.ends_with("writing get response"));
+    }
+    assert_eq!(server.accepted(), 1);
+}
+
+/// A server that does not know a storage command reads the value as a command.
+#[test]
+fn a_refused_command_with_a_value_costs_the_connection() {
+    let server = Flaky::start(|_, guest| {
+        while !guest.line().is_empty() {
+            guest.say("ERROR\r\n");
+        }
+    });
+    let client = server.client(PATIENCE);
+    for n in 1..3 {
+        let Err(Error::Refused { answer, .. }) = client.append("key", "flush_all") else { panic!("refused") };
+        assert_eq!(answer, "ERROR");
+        assert_eq!(server.accepted(), n);
+    }
+}
+
+#[test]
+fn calls_beyond_the_bound_of_connections_wait_until_their_deadline() {
+    let server = Flaky::start(|_, guest| guest.stall());
+    let mut options = server.options(PATIENCE);
+    options.connections_max = 2;
+    let client = Client::open(&options).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let slow = client.with_timeout(Duration::from_secs(2));
+            scope.spawn(move || slow.set("key", "value", ()).unwrap_err());
+        }
+        while server.accepted() < 2 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let third = client.with_timeout(IMPATIENCE);
+        let error = late(|| third.set("key", "value", ()));
+        assert_eq!(error.outcome(), Outcome::NotDone, "nothing was sent");
+    });
+    assert_eq!(server.accepted(), 2);
+}
