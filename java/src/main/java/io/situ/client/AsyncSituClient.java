@@ -16,8 +16,8 @@ import java.util.concurrent.TimeUnit;
  * A client whose calls return futures. The calls to one server share a connection: requests leave without waiting for
  * earlier answers.
  *
- * <p>Futures fail with the exceptions that {@link SituClient} throws, and with {@link QueueFullException}. They complete
- * in the thread that reads answers, so functions that wait belong into the {@code Async} variants of
+ * <p>Futures fail with the exceptions that {@link SituClient} throws, and with {@link QueueFullException}. They
+ * complete in the thread that reads answers, so functions that wait belong into the {@code Async} variants of
  * {@link CompletableFuture}'s methods. A cancelled call may be executed.
  *
  * <p>Arrays and segments must not change before the future completes and, after a failure, while the client is open. A
@@ -127,8 +127,8 @@ public final class AsyncSituClient {
             if (reason == null) {
                 whole.complete(futures.stream().map(CompletableFuture::join).toList());
             } else {
-                whole.completeExceptionally(
-                        reason instanceof CompletionException && reason.getCause() != null ? reason.getCause() : reason);
+                boolean wrapped = reason instanceof CompletionException && reason.getCause() != null;
+                whole.completeExceptionally(wrapped ? reason.getCause() : reason);
             }
         });
         return whole;

@@ -8,39 +8,34 @@ import java.util.List;
 import java.util.function.IntPredicate;
 
 /**
- * The points of servers on the circle of 32-bit hashes, as libmemcached 1.1 places them. A key belongs to the server of
- * the first point at or after the key's hash.
+ * The points of servers on the circle of 32-bit hashes, as libmemcached 1.1 places them with
+ * {@code MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED} and equal weights. A key belongs to the server of the first point at or
+ * after the key's hash.
  *
- * <p>The weighted way takes four points from each MD5 of {@code name-index}, and computes the number of hashes in single
- * precision. With some numbers of servers that gives 39 hashes for each instead of 40. The computation here has the same
- * steps, so that it has the same result.
+ * <p>Each MD5 of {@code name-index} gives four points. libmemcached computes the number of hashes in single precision,
+ * and so does this class: with some numbers of servers, each has 39 hashes instead of 40.
  */
 final class Continuum {
-    private static final int POINTS_WEIGHTED = 160;
-    private static final int POINTS = 100;
+    private static final int POINTS = 160;
+    private static final int POINTS_PER_HASH = 4;
 
     /** Hashes in unsigned order, each as a non-negative number. */
     private final long[] hashes;
     private final int[] servers;
-    private final int serverCount;
 
-    Continuum(List<ServerAddress> addresses, Hashing hashing) {
-        serverCount = addresses.size();
-        int perHash = hashing == Hashing.KETAMA ? 4 : 1;
-        int hashesPerServer = POINTS;
-        if (hashing == Hashing.KETAMA) {
-            float percent = 1.0f / (float) serverCount;
-            float exact = percent * POINTS_WEIGHTED / 4 * (float) serverCount + 0.0000000001f;
-            hashesPerServer = (int) Math.floor(exact);
-        }
-        long[] points = new long[serverCount * hashesPerServer * perHash];
+    Continuum(List<ServerAddress> addresses) {
+        int serverCount = addresses.size();
+        float share = 1.0f / (float) serverCount;
+        float exact = share * POINTS / POINTS_PER_HASH * (float) serverCount + 0.0000000001f;
+        int hashesPerServer = (int) Math.floor(exact);
+        long[] points = new long[serverCount * hashesPerServer * POINTS_PER_HASH];
         MessageDigest md5 = md5();
         int count = 0;
         for (int server = 0; server < serverCount; server++) {
             String name = addresses.get(server).continuumName();
             for (int index = 0; index < hashesPerServer; index++) {
                 byte[] digest = md5.digest((name + "-" + index).getBytes(StandardCharsets.UTF_8));
-                for (int part = 0; part < perHash; part++) {
+                for (int part = 0; part < POINTS_PER_HASH; part++) {
                     points[count++] = hash(digest, part) << 24 | server;
                 }
             }

@@ -14,7 +14,7 @@ final class Core {
         for (ServerAddress address : options.servers()) {
             servers.add(new Server(address, options, this::reroute));
         }
-        continuum = servers.size() > 1 ? new Continuum(options.servers(), options.hashing()) : null;
+        continuum = servers.size() > 1 ? new Continuum(options.servers()) : null;
     }
 
     /** Returns the hash of a key, or {@link AsyncExchange#NO_HASH} where there is only one server. */

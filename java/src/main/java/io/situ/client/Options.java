@@ -5,7 +5,6 @@ import java.util.List;
 /** The settings of a client: see {@link SituClient.Builder}. */
 record Options(
         List<ServerAddress> servers,
-        Hashing hashing,
         TransportChoice transport,
         long timeoutNs,
         long connectTimeoutNs,

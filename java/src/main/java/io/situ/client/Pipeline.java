@@ -11,16 +11,16 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Predicate;
 
 /**
- * The asynchronous calls to one server, on one connection. Callers put exchanges into a bounded queue. A thread of the
- * pipeline, which starts with the first call, sends them without waiting for answers, and completes their futures in the
- * order in which they were sent.
+ * The asynchronous calls to one server, on one connection. Callers put exchanges into a bounded queue. A thread of
+ * the pipeline, which starts with the first call, sends them without waiting for answers, and completes their futures
+ * in the order in which they were sent.
  *
  * <p>A future whose deadline passes fails at once. Its exchange stays where it is, so that its answer is not taken for
  * another one's. When the server still has not answered a second after the deadline of the oldest exchange, the
  * connection is closed.
  *
- * <p><b>Failure.</b> When the connection ends, retrievals that wait for an answer are sent again once; other calls fail,
- * because the server may have executed them. Calls that were not sent go to another server if there is one.
+ * <p><b>Failure.</b> When the connection ends, retrievals that wait for an answer are sent again once; other calls
+ * fail, because the server may have executed them. Calls that were not sent go to another server if there is one.
  *
  * <p><b>Threads.</b> The queue, the two counts, {@code waiting} and {@code connection} are for all threads. The rest
  * belongs to the pipeline's thread.

@@ -12,8 +12,8 @@ import java.util.function.Predicate;
  * One server: its pool of connections for blocking calls, its health, and its pipeline for asynchronous calls.
  *
  * <p><b>Health.</b> A failed connect takes the server out of service for a time that doubles with each failure. So do
- * {@value #TIMEOUTS_MAX} calls in a row that the server did not answer in time. When the time is over, one call tries to
- * connect; meanwhile the server counts as out of service for the others.
+ * {@value #TIMEOUTS_MAX} calls in a row that the server did not answer in time. When the time is over, one call tries
+ * to connect; meanwhile the server counts as out of service for the others.
  */
 final class Server {
     private static final int TIMEOUTS_MAX = 5;

@@ -17,8 +17,8 @@ import java.util.concurrent.locks.LockSupport;
  * <p>Long values pass in slices: the count is stored after each, so that the server copies one slice while this side
  * copies the next.
  *
- * <p><b>Invariants.</b> {@code published <= written <= serverRead + ringBytes}, and {@code read <= serverWritten <= read
- * + ringBytes}. Counts of the server that break them end the connection.
+ * <p><b>Invariants.</b> {@code published <= written <= serverRead + ringBytes}, and
+ * {@code read <= serverWritten <= read + ringBytes}. Counts of the server that break them end the connection.
  */
 final class SharedMemoryTransport implements Transport {
     static final int RING_BYTES_MIN = 4096;

@@ -26,10 +26,10 @@ import java.util.concurrent.TimeUnit;
  * }
  * }</pre>
  *
- * <p>All calls throw {@link DeadlineException} if the deadline passes, {@link UnavailableException} if the server cannot
- * be reached or its connection ends, {@link ServerErrorException} if the server refuses, and
- * {@link IllegalArgumentException} if a key or a value is not allowed. After the first two, the server may have executed
- * the call. The client repeats retrievals once by itself, and no other call.
+ * <p>All calls throw {@link DeadlineException} if the deadline passes, {@link UnavailableException} if the server
+ * cannot be reached or its connection ends, {@link ServerErrorException} if the server refuses, and
+ * {@link IllegalArgumentException} if a key or a value is not allowed. After the first two, the server may have
+ * executed the call. The client repeats retrievals once by itself, and no other call.
  */
 public final class SituClient implements AutoCloseable {
     /** The result of a retrieval into memory of the caller, when there is no such item. */
@@ -378,8 +378,8 @@ public final class SituClient implements AutoCloseable {
     }
 
     /**
-     * Subtracts from a value that is a decimal number, and returns the difference, at least 0; empty if there is no such
-     * item.
+     * Subtracts from a value that is a decimal number, and returns the difference, at least 0; empty if there is no
+     * such item.
      */
     public OptionalLong decr(String key, long by) {
         return count(Exchange.DECREMENT, key, by);
@@ -479,8 +479,8 @@ public final class SituClient implements AutoCloseable {
     // The course of a call
 
     /**
-     * Runs the exchange of a connection that retrieves. Returns false if the connection failed and the caller should try
-     * another one. After true, the caller gives the connection back.
+     * Runs the exchange of a connection that retrieves. Returns false if the connection failed and the caller should
+     * try another one. After true, the caller gives the connection back.
      */
     private boolean answered(Connection connection, long deadline, int attempt) {
         try {
@@ -547,7 +547,6 @@ public final class SituClient implements AutoCloseable {
     /** The settings of a client. Each has a default that fits most uses. */
     public static final class Builder {
         private List<ServerAddress> servers = List.of();
-        private Hashing hashing = Hashing.KETAMA;
         private TransportChoice transport = TransportChoice.AUTO;
         private long timeoutNs = TimeUnit.SECONDS.toNanos(1);
         private long connectTimeoutNs = TimeUnit.SECONDS.toNanos(1);
@@ -565,18 +564,16 @@ public final class SituClient implements AutoCloseable {
             return servers(Arrays.stream(addresses).map(ServerAddress::parse).toList());
         }
 
-        /** Sets the servers. Their order does not matter, but their names do: see {@link Hashing}. */
+        /**
+         * Sets the servers. A key belongs to the server that libmemcached chooses with
+         * {@code MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED}, if both have the same names of servers: a host's name and its
+         * address are two names. The order of servers does not matter.
+         */
         public Builder servers(List<ServerAddress> addresses) {
             if (addresses.stream().distinct().count() != addresses.size()) {
                 throw new IllegalArgumentException("a server occurs twice: " + addresses);
             }
             servers = List.copyOf(addresses);
-            return this;
-        }
-
-        /** Sets the way to spread keys over servers; {@link Hashing#KETAMA} by default. */
-        public Builder hashing(Hashing way) {
-            hashing = java.util.Objects.requireNonNull(way);
             return this;
         }
 
@@ -622,8 +619,8 @@ public final class SituClient implements AutoCloseable {
         }
 
         /**
-         * Sets the size of each of the two rings of a connection in shared memory; 256 KiB by default. The server rounds
-         * it up to a power of two, and has a limit.
+         * Sets the size of each of the two rings of a connection in shared memory; 256 KiB by default. The server
+         * rounds it up to a power of two, and has a limit.
          */
         public Builder ringBytes(int bytes) {
             ringBytes = positive(bytes);
@@ -670,7 +667,7 @@ public final class SituClient implements AutoCloseable {
             if (servers.isEmpty()) {
                 throw new IllegalArgumentException("a client needs a server");
             }
-            Options options = new Options(servers, hashing, transport, timeoutNs, connectTimeoutNs, connectionsMax,
+            Options options = new Options(servers, transport, timeoutNs, connectTimeoutNs, connectionsMax,
                     queueCallsMax, queueBytesMax, ringBytes, failover, login);
             return new SituClient(new Core(options), timeoutNs);
         }
