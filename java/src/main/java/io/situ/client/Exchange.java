@@ -11,7 +11,7 @@ import java.util.Arrays;
  * called again until they return true. A blocking connection uses one exchange for all its calls.
  */
 class Exchange {
-    /** What a server said in a line that is not a value. */
+    /** The meaning of an answer's line that is not a value. */
     enum Status {
         NONE, END, STORED, NOT_STORED, EXISTS, NOT_FOUND, DELETED, TOUCHED, OK, RESET, NUMBER, VERSION, ERROR,
         CLIENT_ERROR, SERVER_ERROR

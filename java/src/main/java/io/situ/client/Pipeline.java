@@ -163,7 +163,9 @@ final class Pipeline {
         waiting = true;
         try {
             if (sending != null || queue.isEmpty() && !closed) {
-                connection.transport.await(true, sending != null || unflushed, deadline);
+                // An early answer to a command that is not sent yet waits.
+                boolean readable = !sent.isEmpty() || sending == null;
+                connection.transport.await(readable, sending != null || unflushed, deadline);
             }
         } finally {
             waiting = false;

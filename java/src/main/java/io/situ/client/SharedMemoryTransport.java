@@ -45,7 +45,7 @@ final class SharedMemoryTransport implements Transport {
     private static final int ANSWER_BYTES_MAX = 512;
     private static final int BELLS = 64;
     private static final int LOOKS_PER_CLOCK = 32;
-    private static final long SPIN_NS =
+    private static final long SPIN_NS_MAX =
             Runtime.getRuntime().availableProcessors() > 1 ? TimeUnit.MICROSECONDS.toNanos(50) : 0;
 
     private final Arena arena;
@@ -65,6 +65,8 @@ final class SharedMemoryTransport implements Transport {
     private long serverRead;
     private long read;
     private long serverWritten;
+    /** The time for the next look at the rings before sleep. It shrinks while the server takes longer than that. */
+    private long spinNs = SPIN_NS_MAX;
     /** True once the server has closed the socket. Bytes in the ring are still delivered. */
     private boolean ended;
 
@@ -90,9 +92,14 @@ final class SharedMemoryTransport implements Transport {
         Posix.setPollEntry(polled, 1, eventFd);
     }
 
-    /** Returns true if this platform can map shared memory and pass descriptors. */
+    /** Returns true if this platform can map shared memory and pass descriptors, and Java's options allow it. */
     static boolean isSupported() {
-        return Posix.isSupported();
+        try {
+            return Posix.isSupported();
+        } catch (LinkageError refused) {
+            // The C library lacks a call, or the access to native code is denied.
+            return false;
+        }
     }
 
     /**
@@ -411,8 +418,12 @@ final class SharedMemoryTransport implements Transport {
 
     @Override
     public void await(boolean readable, boolean writable, long deadline) throws IOException {
-        if (!spin(readable, writable, deadline)) {
+        if (spin(readable, writable, deadline)) {
+            spinNs = SPIN_NS_MAX;
+        } else {
+            long begin = System.nanoTime() - spinNs;
             sleep(readable, writable, deadline);
+            spinNs = System.nanoTime() - begin <= SPIN_NS_MAX ? SPIN_NS_MAX : spinNs / 2;
         }
         if (woken) {
             woken = false;
@@ -430,7 +441,7 @@ final class SharedMemoryTransport implements Transport {
                 Thread.onSpinWait();
             }
             long now = System.nanoTime();
-            end = end == 0 ? now + SPIN_NS : end;
+            end = end == 0 ? now + spinNs : end;
             if (now - end >= 0 || now >= deadline) {
                 return false;
             }

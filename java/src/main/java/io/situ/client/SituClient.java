@@ -455,7 +455,7 @@ public final class SituClient implements AutoCloseable {
         return versions;
     }
 
-    // What the caller can see
+    // Transports and servers
 
     /**
      * Returns the transport of the latest connection to each server. A server that the client has not connected to is
@@ -628,7 +628,7 @@ public final class SituClient implements AutoCloseable {
         }
 
         /**
-         * Sets whether keys of a server that is out of service go to the next server; true by default. If not, calls
+         * Sends keys of a server that is out of service to the next server; true by default. Without failover, calls
          * for them fail. With failover, a client can read an old value: one that a server had before it was out of
          * service, if another server took a newer one meanwhile.
          */

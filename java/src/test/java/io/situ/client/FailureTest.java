@@ -342,10 +342,30 @@ class FailureTest {
         }
     }
 
+    @Test
+    void aServerThatWasKilledIsFoundAgain() throws Exception {
+        try (TestServer server = TestServer.situ(true);
+                SituClient client = SituClient.builder().servers(List.of(server.address()))
+                        .timeout(Duration.ofSeconds(10)).build()) {
+            server.requireSharedMemory();
+            for (int round = 0; round < 3; round++) {
+                client.set("key", VALUE, 0);
+                assertEquals(TransportKind.SHARED_MEMORY, client.transports().get(server.address()));
+                assertArrayEquals(VALUE, client.async().get("key").join());
+                server.kill();
+                assertThrows(UnavailableException.class, () -> client.get("key"));
+                assertInstanceOf(UnavailableException.class, failure(client.async().get("key")));
+                server.start();
+                eventually(() -> works(client));
+            }
+        }
+    }
+
     @ParameterizedTest
-    @ValueSource(booleans = {false, true})
-    void manyThreadsShareFewConnections(boolean rings) throws Exception {
-        try (TestServer server = TestServer.memcached(true);
+    @ValueSource(strings = {"socket", "bridge", "situ"})
+    void manyThreadsShareFewConnections(String by) throws Exception {
+        boolean rings = by.equals("bridge");
+        try (TestServer server = by.equals("situ") ? TestServer.situ(true) : TestServer.memcached(true);
                 RingBridge bridge = new RingBridge(server.address(), RingBridge.Way.GOOD, 16384, 0);
                 SituClient client = SituClient.builder()
                         .servers(List.of(rings ? bridge.address() : server.address()))

@@ -67,6 +67,17 @@ public final class TestServer implements AutoCloseable {
         Assumptions.abort(reason);
     }
 
+    /** Skips the test if the server does not offer shared memory. */
+    void requireSharedMemory() throws IOException {
+        try (SituClient client = SituClient.builder().servers(List.of(address)).build()) {
+            client.version();
+            if (client.transports().get(address) != TransportKind.SHARED_MEMORY) {
+                close();
+                skip("the program of the server is of a time before shared memory: " + command.get(0));
+            }
+        }
+    }
+
     static int freePort() throws IOException {
         try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
             return socket.getLocalPort();

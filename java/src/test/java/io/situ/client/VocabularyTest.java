@@ -32,7 +32,8 @@ class VocabularyTest {
         MEMCACHED_SMALL_RING(TransportKind.SHARED_MEMORY),
         SITU_TCP(TransportKind.TCP),
         SITU_UNIX(TransportKind.UNIX_SOCKET),
-        SITU_BRIDGE(TransportKind.SHARED_MEMORY);
+        SITU_BRIDGE(TransportKind.SHARED_MEMORY),
+        SITU_SHARED_MEMORY(TransportKind.SHARED_MEMORY);
 
         final TransportKind kind;
 
@@ -51,7 +52,7 @@ class VocabularyTest {
             boolean situ = place.name().startsWith("SITU");
             server = situ ? TestServer.situ(unix) : TestServer.memcached(unix);
             boolean small = place == Place.MEMCACHED_SMALL_RING;
-            bridge = place.kind != TransportKind.SHARED_MEMORY ? null
+            bridge = place.kind != TransportKind.SHARED_MEMORY || place == Place.SITU_SHARED_MEMORY ? null
                     : new RingBridge(server.address(), RingBridge.Way.GOOD, small ? 4096 : 1 << 20, small ? 0 : 50_000);
             SituClient.Builder builder = SituClient.builder()
                     .servers(List.of(bridge == null ? server.address() : bridge.address()))
@@ -60,6 +61,9 @@ class VocabularyTest {
                 builder.transport(TransportChoice.SOCKET);
             }
             client = builder.build();
+            if (place == Place.SITU_SHARED_MEMORY) {
+                server.requireSharedMemory();
+            }
         }
 
         @Override
