@@ -31,14 +31,17 @@ public final class SituCachingProvider implements CachingProvider {
 
     @Override
     public CacheManager getCacheManager(URI uri, ClassLoader classLoader, Properties properties) {
-        URI chosen = uri == null ? DEFAULT_URI : uri;
-        ClassLoader loader = classLoader == null ? getDefaultClassLoader() : classLoader;
+        Key chosen = key(uri, classLoader);
         Properties given = properties == null ? new Properties() : properties;
-        if (!"situ".equals(chosen.getScheme())) {
-            throw new CacheException("the URI of a cache manager is situ:ADDRESS,ADDRESS: " + chosen);
+        if (!"situ".equals(chosen.uri.getScheme())) {
+            throw new CacheException("the URI of a cache manager is situ:ADDRESS,ADDRESS: " + chosen.uri);
         }
-        return managers.compute(new Key(chosen, loader), (key, present) -> present != null && !present.isClosed()
-                ? present : new SituJCacheManager(this, chosen, loader, given, client(chosen)));
+        return managers.compute(chosen, (key, present) -> present != null && !present.isClosed()
+                ? present : new SituJCacheManager(this, key.uri, key.loader, given, client(key.uri)));
+    }
+
+    private Key key(URI uri, ClassLoader loader) {
+        return new Key(uri == null ? DEFAULT_URI : uri, loader == null ? getDefaultClassLoader() : loader);
     }
 
     private static SituClient client(URI uri) {
@@ -91,7 +94,7 @@ public final class SituCachingProvider implements CachingProvider {
 
     @Override
     public void close(URI uri, ClassLoader classLoader) {
-        SituJCacheManager manager = managers.remove(new Key(uri, classLoader));
+        SituJCacheManager manager = managers.remove(key(uri, classLoader));
         if (manager != null) {
             manager.close();
         }
