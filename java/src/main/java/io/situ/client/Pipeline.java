@@ -256,9 +256,13 @@ final class Pipeline {
             connection = null;
         }
         if (sending != null) {
-            // A command that was sent in part was not executed.
-            sending.exchange().restart();
-            again.addFirst(sending);
+            // A command that was sent in part was not executed. It is sent once more, unless it may be the cause.
+            if (!closed && sending.attempts++ == 0) {
+                sending.exchange().restart();
+                again.addFirst(sending);
+            } else {
+                fail(sending, reason);
+            }
             sending = null;
         }
         ArrayList<AsyncExchange<?>> repeated = new ArrayList<>();

@@ -144,6 +144,11 @@ final class Server {
             timeouts = 0;
             return connection;
         } catch (IOException failed) {
+            if (System.nanoTime() - deadline >= 0) {
+                // The call had less time than a connection may take.
+                timedOut();
+                throw new DeadlineException("the deadline passed while connecting to " + address);
+            }
             takeOutOfService();
             throw new UnavailableException("cannot connect to " + address + ": " + message(failed), failed);
         }
