@@ -29,7 +29,7 @@ import java.util.concurrent.TimeUnit;
  * <p>All calls throw {@link DeadlineException} if the deadline passes, {@link UnavailableException} if the server
  * cannot be reached or its connection ends, {@link ServerErrorException} if the server refuses, and
  * {@link IllegalArgumentException} if a key or a value is not allowed. After the first two, the server may have
- * executed the call. The client repeats retrievals once by itself, and no other call.
+ * executed the call. The client repeats retrievals once by itself, and no other call that a server may have executed.
  */
 public final class SituClient implements AutoCloseable {
     /** The result of a retrieval into memory of the caller, when there is no such item. */
