@@ -20,7 +20,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine fpga fpga-route
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine fpga fpga-route java
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -43,6 +43,7 @@ help:
 	@echo 'make miri      the unsafe code under Miri (needs a nightly compiler with miri)'
 	@echo 'make fpga      the compaction unit in hardware, simulated: tests, cycles an entry, a waveform (needs verilator)'
 	@echo 'make fpga-route  that unit, routed for an ECP5-85F with three seeds (needs yosys and nextpnr-ecp5; half an hour)'
+	@echo 'make java      the Java client: build and test (needs Maven and a JDK from 22 on in JAVA_HOME)'
 	@echo 'make fuzz      each fuzz target for $(SECONDS_EACH) s (needs cargo-fuzz and a nightly compiler)'
 
 cargo:
@@ -204,6 +205,11 @@ miri: cargo
 	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "miri is missing: rustup +nightly component add miri"; exit 1; }
 	MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --locked -p situ-engine --lib memtable
 	MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --locked -p situ-device --lib -- buffer:: table::
+
+# The tests run over the server too, if `make build` has made it, and over memcached, if it is there.
+java:
+	@command -v mvn >/dev/null || { echo "mvn is missing (Debian, Ubuntu: sudo apt-get install maven)"; exit 1; }
+	cd java; mvn -q -B verify
 
 simulate: cargo
 	SITU_SIM_ROUNDS=$(ROUNDS) SITU_SIM_FROM=$$(date +%s) cargo test --release --locked $(CHECKS) \
