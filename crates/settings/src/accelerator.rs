@@ -167,7 +167,10 @@ mod tests {
         for text in ["auto", "off", "model", "cuda:0", "opencl:0"] {
             assert_eq!(text.parse::<AcceleratorName>().unwrap().to_string(), text);
         }
-        assert!("gpu".parse::<AcceleratorName>().unwrap_err().contains("cuda:0"));
+        assert!("gpu".parse::<AcceleratorName>().unwrap_err().contains("cuda:N"));
+        for text in ["", "cuda", "cuda:", "cuda:x", "opencl:-1", "fpga:0"] {
+            assert!(text.parse::<AcceleratorName>().is_err(), "{text}");
+        }
         for text in ["all", "off", "1", "100"] {
             assert_eq!(text.parse::<CheckUnits>().unwrap().to_string(), text);
         }

@@ -311,10 +311,13 @@ fn promise_5_tiny_and_huge_values_and_a_key_with_many_versions() {
 
 #[test]
 fn buffers_never_hold_more_than_their_bounds() {
-    // A slow writer holds all others back: whatever has a bound, reaches it.
-    let slow = |what: &str| {
+    // A slow writer holds all others back: whatever has a bound, reaches it while the first block waits to be written.
+    let is_first = Arc::new(AtomicBool::new(true));
+    let first = Arc::clone(&is_first);
+    let slow = move |what: &str| {
         if what == "append" {
-            std::thread::sleep(Duration::from_micros(50));
+            let is_first = first.swap(false, Ordering::Relaxed);
+            std::thread::sleep(if is_first { Duration::from_millis(500) } else { Duration::from_micros(50) });
         }
         Ok(())
     };
@@ -333,6 +336,7 @@ fn buffers_never_hold_more_than_their_bounds() {
     };
     for merge_threads in [1, 3] {
         let dyn_host = Arc::clone(&host) as Arc<dyn TaskHost>;
+        is_first.store(true, Ordering::Relaxed);
         let (result, _, peaks) = run_pipelined(&task, &dyn_host, merge_threads, &Env::system(), &sizes).unwrap();
         result.unwrap();
         let window = if merge_threads > 1 { u64::from(merge_threads) + 1 } else { 1 };
