@@ -198,7 +198,7 @@ TEST_LOG ?= /dev/null
 # Every interleaving of two and three threads on the memtable, the engine's only unsafe part, on gaps, and on work that one
 # thread does for all.
 loom: cargo
-	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=2 CARGO_TARGET_DIR=target/loom \
+	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=2 CARGO_TARGET_DIR=target/loom CARGO_PROFILE_TEST_OPT_LEVEL=0 CARGO_PROFILE_TEST_DEBUG=0 \
 	  scripts/tests.sh run "$(TEST_LOG)" cargo test --no-fail-fast --locked -p situ-engine -p situ-base --lib model::
 
 miri: cargo
