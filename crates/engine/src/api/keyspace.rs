@@ -411,6 +411,7 @@ impl Keyspace {
             since: options.point.as_ref().map_or(sequence, |_| self.core.versions.snapshots.visible()),
             has_filter: self.inner.options.compaction_filter.is_some(),
             of_snapshot: options.point.as_ref().map(|point| (self.inner.id, point.gaps())),
+            steps: 0,
         };
         Ok(Cursor::new(view, sources, tombstones, known, sequence, options, table_options.reach))
     }
@@ -595,7 +596,7 @@ pub struct KeyspaceProperties {
     pub approximate_keys: u64,
     /// Entries that cursors and iterators have stepped over since the store was opened, because they were deleted or
     /// newer than the reader. A read adds a bounded number: the first reader steps over a run of dead entries, and
-    /// later ones skip it.
+    /// later ones skip it. A cursor adds its steps when it is dropped.
     pub dead_steps: u64,
     /// The levels, level 0 first.
     pub levels: Vec<LevelProperties>,

@@ -443,13 +443,21 @@ impl Cursor {
     /// Finds the next visible entry from where the merge stands; with `skip`, of a key behind `self.key`.
     fn settle_forward(&mut self, skip: bool, mut run: DeadRun) -> Result<bool, Error> {
         let found = self.find_forward(skip, &mut run);
-        let Cursor { search, merge, upper, .. } = self;
-        let reached =
-            found.as_ref().map(|is_found| || if *is_found { Some(merge.key().user.to_vec()) } else { upper.clone() });
-        search.end(&self.known, &run, reached);
+        self.known.steps += run.steps;
+        if !self.search.ends_at_once() {
+            self.end_forward(&run, found.as_ref().ok().copied());
+        }
         found
     }
 
+    /// Ends the search for a gap. The argument `is_found` is `None` if the run failed.
+    #[cold]
+    fn end_forward(&mut self, run: &DeadRun, is_found: Option<bool>) {
+        let here_or_end = |is_found| if is_found { Some(self.merge.key().user.to_vec()) } else { self.upper.clone() };
+        self.search.end(&self.known, run, is_found.map(here_or_end));
+    }
+
+    #[inline]
     fn find_forward(&mut self, mut skip: bool, run: &mut DeadRun) -> Result<bool, Error> {
         while self.merge.valid() {
             let KeyRef { user, trailer } = self.merge.key();
@@ -563,10 +571,18 @@ impl Cursor {
     /// Finds the previous visible key from where the merge stands.
     fn settle_backward(&mut self, mut run: DeadRun) -> Result<bool, Error> {
         let found = self.find_backward(&mut run);
-        let Cursor { search, key, lower, .. } = self;
-        let reached = found.as_ref().map(|is_found| || if *is_found { Some(behind(key)) } else { lower.clone() });
-        search.end(&self.known, &run, reached);
+        self.known.steps += run.steps;
+        if !self.search.ends_at_once() {
+            self.end_backward(&run, found.as_ref().ok().copied());
+        }
         found
+    }
+
+    /// As [`end_forward`](Cursor::end_forward).
+    #[cold]
+    fn end_backward(&mut self, run: &DeadRun, is_found: Option<bool>) {
+        let here_or_end = |is_found| if is_found { Some(behind(&self.key)) } else { self.lower.clone() };
+        self.search.end(&self.known, run, is_found.map(here_or_end));
     }
 
     fn find_backward(&mut self, run: &mut DeadRun) -> Result<bool, Error> {

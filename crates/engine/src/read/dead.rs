@@ -27,6 +27,17 @@ pub(crate) struct KnownGaps {
     pub(crate) has_filter: bool,
     /// For a reader of a snapshot: the keyspace's number, and the snapshot's gaps.
     pub(crate) of_snapshot: Option<(u32, Arc<SnapshotGaps>)>,
+    /// Invisible entries that the reader has stepped over.
+    pub(crate) steps: u64,
+}
+
+impl Drop for KnownGaps {
+    /// Adds the reader's steps to those of the keyspace. An atomic addition for each run would slow down scans.
+    fn drop(&mut self) {
+        if self.steps > 0 {
+            self.of_keyspace.add_steps(self.steps);
+        }
+    }
 }
 
 impl KnownGaps {
@@ -115,8 +126,12 @@ pub(crate) struct Search {
 
 impl Search {
     /// Notes that the cursor was positioned at `origin`, the near bound of its keys.
+    #[inline]
     pub(crate) fn begin(&mut self, side: Side, origin: Option<Vec<u8>>) {
-        *self = Search { is_under_way: true, side, origin: Some(origin), ..Search::default() };
+        debug_assert!(self.watching.is_none() && self.bound.is_none(), "the run before has not ended");
+        (self.is_under_way, self.is_refused) = (true, false);
+        self.side = side;
+        self.origin = Some(origin);
     }
 
     /// Notes that the cursor is about to leave the gap that contains `key`. A gap of a snapshot may contain newer puts,
@@ -182,37 +197,32 @@ impl Search {
         }
     }
 
-    /// Ends the run at the key `reached`, and publishes the gap that it found. A run that failed has found none.
+    /// Ends a run that has no gap to publish. Returns false if the run may have one: call [`end`](Search::end).
     #[inline]
-    pub(crate) fn end<E>(
-        &mut self,
-        known: &KnownGaps,
-        run: &DeadRun,
-        reached: Result<impl FnOnce() -> Option<Vec<u8>>, E>,
-    ) {
-        if run.steps > 0 {
-            known.of_keyspace.add_steps(run.steps);
+    pub(crate) fn ends_at_once(&mut self) -> bool {
+        if self.is_under_way && (self.watching.is_some() || self.bound.is_some()) {
+            return false;
         }
         if self.is_under_way {
-            let search = std::mem::take(self);
-            self.side = search.side;
-            if let Ok(reached) = reached
-                && (search.watching.is_some() || search.bound.is_some())
-            {
-                search.tell(known, run, reached());
-            }
+            (self.is_under_way, self.is_refused) = (false, false);
+            self.origin = None;
         }
+        true
     }
 
-    fn tell(self, known: &KnownGaps, run: &DeadRun, reached: Option<Vec<u8>>) {
-        if let (Some(bound), Some((keyspace, gaps))) = (self.bound, &known.of_snapshot) {
-            let (begin, end) = match self.side {
+    /// Ends the run at the key `reached`, and publishes the gap that it found. A run that failed has no such key.
+    pub(crate) fn end(&mut self, known: &KnownGaps, run: &DeadRun, reached: Option<Option<Vec<u8>>>) {
+        let search = std::mem::take(self);
+        self.side = search.side;
+        let Some(reached) = reached else { return };
+        if let (Some(bound), Some((keyspace, gaps))) = (search.bound, &known.of_snapshot) {
+            let (begin, end) = match search.side {
                 Side::Front => (bound, reached.clone()),
                 Side::Back => (reached.clone(), bound),
             };
             gaps.add(*keyspace, begin.unwrap_or_default(), end, run.steps);
         }
-        if let Some(watching) = self.watching {
+        if let Some(watching) = search.watching {
             watching.publish(reached, run.steps);
         }
     }
