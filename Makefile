@@ -36,7 +36,7 @@ help:
 	@echo 'make test-import  situ import rocksdb (not in make test: compiles RocksDB, a quarter of an hour the first time)'
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
 	@echo 'make compare-builds OLD=<commit>  that build and this one in turns: speed, processor time, tail, memory'
-	@echo 'make paper-x-engine  experiments of X-Engine with an accelerator, which is a model (16 minutes)'
+	@echo 'make paper-x-engine  experiments of X-Engine with an accelerator, which is a model (15 minutes)'
 	@echo 'make bench-trimming  what space costs a value log in writes, with and without trimming (docs/evidence/trimming.md)'
 	@echo 'make study-postgres  what a fill factor costs and brings in PostgreSQL, on a plain and on a compressing disk (root; 40 minutes)'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
@@ -236,7 +236,7 @@ DIRECTORY ?= target/compare-builds/data
 BEDS ?= one
 # X-Engine's experiments. The accelerator is a model: a core of this machine.
 paper-x-engine: build
-	python3 scripts/paper-x-engine.py --keys "$(KEYS)"
+	python3 scripts/paper-x-engine.py
 
 compare-builds: cargo
 	@[ -n "$(OLD)" ] || { echo 'which build to compare with? make compare-builds OLD=<commit>'; exit 2; }
