@@ -4,9 +4,10 @@
 //! and never past its deadline. So one thread can send a long request and take long answers at the same time: neither
 //! side waits for ever because the buffers of both directions are full.
 
+mod shared_memory;
 mod socket;
 
-use crate::options::Address;
+use crate::options::{Address, TransportChoice, TransportKind};
 use std::io::{self, IoSlice};
 use std::time::Instant;
 
@@ -32,6 +33,19 @@ pub(crate) trait Stream: Send {
     /// socket takes more at once. Where reading is only a copy, a small number lets the value behind the line be copied
     /// to its place at once.
     fn line_read_bytes(&self) -> usize;
+
+    /// Returns true if the server has neither closed the stream nor said anything.
+    fn is_quiet(&mut self) -> bool {
+        self.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    fn kind(&self) -> TransportKind;
+
+    /// Returns the best stream that this one can become by the choice. The server has answered all commands.
+    ///
+    /// # Errors
+    /// The stream breaks, or the server refuses what was chosen.
+    fn upgrade(self: Box<Self>, choice: TransportChoice, deadline: Instant) -> io::Result<Box<dyn Stream>>;
 }
 
 /// Connects to a server.

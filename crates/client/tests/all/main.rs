@@ -12,3 +12,4 @@ mod engines; // all commands over the engines of Situ's server
 mod flaky; // servers that hang up, stall, or say what is no answer
 mod stock; // all commands over memcached
 mod vocabulary; // the commands, for both
+mod wire; // the server's side of the transports
