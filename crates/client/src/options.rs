@@ -21,7 +21,8 @@ use std::time::Duration;
 #[non_exhaustive]
 pub struct Options {
     /// The servers: `host`, `host:port`, `[IPv6]:port`, or the path of a Unix socket as `/path` or `unix:/path`. The
-    /// port is 11211 if it is left out. A key belongs to the same server as with libmemcached, if both have the same list with the same names.
+    /// port is 11211 if it is left out. A key belongs to the same server as with libmemcached, if both have the same
+    /// list with the same names.
     pub servers: Vec<String>,
     /// The time that a call has. Default: one second. [`Client::with_timeout`](crate::Client::with_timeout) changes it
     /// for some calls.
