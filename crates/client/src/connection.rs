@@ -10,7 +10,7 @@
 use crate::answer::{Garbled, LINE_BYTES_MAX, garbled};
 use crate::options::{TransportChoice, TransportKind};
 use crate::request::Request;
-use crate::stream::Stream;
+use crate::stream::{self, Stream};
 use std::io::{self, ErrorKind, IoSlice};
 use std::time::Instant;
 
@@ -94,9 +94,9 @@ impl Connection {
     /// Returns the connection over the best transport that both sides have and `choice` allows.
     ///
     /// # Errors
-    /// As [`Stream::upgrade`].
+    /// As [`stream::upgrade`].
     pub(crate) fn upgrade(self, choice: TransportChoice, deadline: Instant) -> io::Result<Connection> {
-        Ok(Connection { stream: self.stream.upgrade(choice, deadline)?, ..self })
+        Ok(Connection { stream: stream::upgrade(self.stream, choice, deadline)?, ..self })
     }
 
     /// Sends and receives until at least one more request was answered, or `until` has passed.

@@ -2,8 +2,8 @@
 //!
 //! Each thread has a connection of its own, over TCP, a Unix socket or shared memory.
 //! [`BenchOptions::check`](crate::BenchOptions::check) refuses what the protocol lacks before the run. The server is
-//! never emptied: workloads that fill a store overwrite their own keys. A cache may evict what a workload has put. Reads
-//! of it count as missed.
+//! never emptied: workloads that fill a store overwrite their own keys. A cache may evict what a workload
+//! has put. Reads of it count as missed.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -5,6 +5,7 @@ use crate::answer::Given;
 use crate::item::Attributes;
 use crate::request::{self, Mode};
 use std::borrow::Cow;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// A server behind two rings of a few bytes. It works only while the client waits.
@@ -59,8 +60,8 @@ impl Stream for Rings {
         TransportKind::SharedMemory
     }
 
-    fn upgrade(self: Box<Self>, _: TransportChoice, _: Instant) -> io::Result<Box<dyn Stream>> {
-        Ok(self)
+    fn into_unix_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>> {
+        Err(self)
     }
 }
 

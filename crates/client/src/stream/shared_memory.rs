@@ -2,16 +2,12 @@
 //!
 //! A wait looks at the rings for a few microseconds and then sleeps. See the crate `situ-transport`.
 
-use crate::options::{TransportChoice, TransportKind};
+use crate::options::TransportKind;
 use crate::stream::Stream;
-use crate::stream::socket::Socket;
 use situ_transport::ClientEnd;
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
-
-/// The size of each ring. A longer value passes in pieces.
-const RING_BYTES: u64 = 256 << 10;
 
 /// A connection in shared memory.
 pub(crate) struct SharedMemory {
@@ -22,17 +18,9 @@ pub(crate) struct SharedMemory {
     is_over: bool,
 }
 
-/// Moves a connection from its Unix socket into shared memory if the server offers that.
-///
-/// # Errors
-/// The socket breaks, or shared memory was chosen and the server refuses it.
-pub(crate) fn upgrade(socket: OwnedFd, choice: TransportChoice, deadline: Instant) -> io::Result<Box<dyn Stream>> {
-    match ClientEnd::upgrade(socket, RING_BYTES, deadline)? {
-        Ok(end) => Ok(Box::new(SharedMemory { end, was_cut: false, is_over: false })),
-        Err(refused) if choice == TransportChoice::SharedMemory => {
-            Err(io::Error::new(ErrorKind::Unsupported, refused.to_string()))
-        }
-        Err(refused) => Ok(Box::new(Socket::new(refused.socket, TransportKind::UnixSocket))),
+impl SharedMemory {
+    pub(crate) fn new(end: ClientEnd) -> SharedMemory {
+        SharedMemory { end, was_cut: false, is_over: false }
     }
 }
 
@@ -77,7 +65,7 @@ impl Stream for SharedMemory {
         TransportKind::SharedMemory
     }
 
-    fn upgrade(self: Box<Self>, _: TransportChoice, _: Instant) -> io::Result<Box<dyn Stream>> {
-        Ok(self)
+    fn into_unix_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>> {
+        Err(self)
     }
 }

@@ -1,7 +1,7 @@
 //! TCP and Unix sockets.
 
-use crate::options::{TransportChoice, TransportKind};
-use crate::stream::{Stream, shared_memory};
+use crate::options::TransportKind;
+use crate::stream::Stream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -64,13 +64,8 @@ impl Stream for Socket {
         self.kind
     }
 
-    fn upgrade(self: Box<Self>, choice: TransportChoice, deadline: Instant) -> io::Result<Box<dyn Stream>> {
-        match (self.kind, choice) {
-            (TransportKind::UnixSocket, TransportChoice::Auto | TransportChoice::SharedMemory) => {
-                shared_memory::upgrade(self.descriptor, choice, deadline)
-            }
-            _ => Ok(self),
-        }
+    fn into_unix_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>> {
+        if self.kind == TransportKind::UnixSocket { Ok(self.descriptor) } else { Err(self) }
     }
 }
 

@@ -5,10 +5,12 @@ use situ_server::{CacheEngine, Server, ServerOptions};
 
 /// Returns a cache that is served on a free port and on a Unix socket in `directory`.
 fn serve(directory: &Path) -> Server {
-    let mut options = ServerOptions::default();
-    options.listen = vec!["127.0.0.1:0".parse().expect("an address")];
-    options.unix_socket = Some(directory.join("socket"));
-    options.threads = 1;
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().expect("an address")],
+        unix_socket: Some(directory.join("socket")),
+        threads: 1,
+        ..ServerOptions::default()
+    };
     let engine = CacheEngine::new(&situ::cache::Options::of_memory(64 << 20)).expect("a cache");
     Server::start(&options, Arc::new(engine)).expect("a server")
 }
