@@ -96,6 +96,7 @@ macro_rules! over_each_transport {
 pub(crate) use over_each_transport;
 
 over_each_transport! {
+    a_call_that_waits_uses_no_processor,
     a_server_that_hangs_up_leaves_the_outcome_of_a_write_unknown,
     a_server_that_hangs_up_leaves_no_doubt_about_a_read,
     half_an_answer_and_the_end_is_a_broken_connection,
@@ -337,4 +338,17 @@ fn calls_beyond_the_bound_of_connections_wait_until_their_deadline(transport: Tr
         assert_eq!(error.outcome(), Outcome::NotDone, "nothing was sent");
     });
     assert_eq!(server.accepted(), 2);
+}
+
+/// A wait in shared memory looks at the memory for a moment, and then sleeps.
+fn a_call_that_waits_uses_no_processor(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| guest.stall());
+    let client = server.client(Duration::from_secs(1));
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let before = used();
+    client.get("key").unwrap_err();
+    assert!(used() - before < Duration::from_millis(100), "{:?} of a second", used() - before);
 }
