@@ -9,8 +9,8 @@ use crate::store::{Home, OpenedHome};
 use situ::StoreBuilder;
 use situ::offload::Offload;
 use situ_bench::{
-    BenchResult, Error, Figures, HashFactory, HashSettings, OpenedStore, RulesFile, SituFactory, SituSettings, Stop,
-    StoreFactory, StoreHome,
+    BenchResult, Error, Figures, HashFactory, HashSettings, OpenedStore, RulesFile, ServedFactory, SituFactory,
+    SituSettings, Stop, StoreFactory, StoreHome,
 };
 use situ_node::{Class, NodeAddress};
 use std::fs::File;
@@ -61,6 +61,17 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
 fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
     // First: an accelerator's driver may have signal handlers of its own. Below ours, they end the program.
     let signals = stopped_by_signals()?;
+    if let Some(address) = &command.workload.connect {
+        let is_plain = command.engine == EngineName::Lsm
+            && command.store == SituSettings::default()
+            && command.hash == HashSettings::default();
+        if !is_plain || command.node.capacity.is_some() || !command.node.compute.is_empty() {
+            return Err(Failure::usage(
+                "--connect drives a server, which has its engine and settings from its own start",
+            ));
+        }
+        return measure_with(command, &ServedFactory::new(address, &command.workload), signals);
+    }
     match command.engine {
         EngineName::Lsm if command.hash != HashSettings::default() => {
             Err(Failure::usage("--buckets, --partitions, --pending-bytes and --load-percent are for --engine hash"))
@@ -97,13 +108,15 @@ fn measure_with(
     let store = options.directory.join("store");
     situ_bench::run_until(options, factory, &stop).map_err(|error| {
         let shown = store.display();
+        let is_left = !factory.is_served() && store.exists();
         match (&error, interrupts.first()) {
-            (Error::Stopped, Some(signal)) => Failure::interrupted(signal).cure(match store.exists() {
+            (Error::Stopped, Some(signal)) => Failure::interrupted(signal).cure(match is_left {
+                _ if factory.is_served() => "the server keeps what was written; no result was written".to_owned(),
                 true => format!("its store is left in {shown}, as the options say; no result was written"),
                 false => "its store is removed; no result was written".to_owned(),
             }),
             (Error::Options(_) | Error::Directory(_), _) => failed("the benchmark cannot run", &error),
-            _ => match store.exists() && !options.existing {
+            _ => match is_left && !options.existing {
                 true => failed("the benchmark stopped", &error)
                     .cure(format!("its store is left in {shown} to be looked at; remove it before the next run")),
                 false => failed("the benchmark stopped", &error),

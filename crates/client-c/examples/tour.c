@@ -1,4 +1,5 @@
-/* A tour of the library: every function, against the servers of the first argument.
+/* A tour of the library: every function, against the servers of the first argument. A second one chooses the transport:
+ * "socket" or "shared-memory".
  *
  *     cc -o tour tour.c $(pkg-config --cflags --libs situ_client) && ./tour 127.0.0.1:11211
  */
@@ -29,14 +30,20 @@ static void statistic(void *context, const char *server, const char *name, const
     ++*count;
     if (strcmp(name, "version") == 0 && *count == 1)
         printf("%s has version %s\n", server, value);
+    if (strcmp(name, "transport") == 0)
+        printf("%s is reached over %s\n", server, value);
 }
 
 int main(int argc, char **argv) {
-    if (argc != 2) {
-        fprintf(stderr, "usage: tour SERVERS\n");
+    if (argc < 2 || argc > 3) {
+        fprintf(stderr, "usage: tour SERVERS [TRANSPORT]\n");
         return 2;
     }
     situ_options options = {.servers = argv[1], .timeout_ms = 20000};
+    if (argc == 3 && strcmp(argv[2], "socket") == 0)
+        options.transport = SITU_TRANSPORT_SOCKET;
+    if (argc == 3 && strcmp(argv[2], "shared-memory") == 0)
+        options.transport = SITU_TRANSPORT_SHARED_MEMORY;
     situ_client *client = situ_open(&options);
     if (client == NULL) {
         fprintf(stderr, "%s\n", situ_error());
@@ -103,6 +110,10 @@ int main(int argc, char **argv) {
     EXPECT(situ_stats(client, NULL, statistic, &count), SITU_OK);
     EXPECT(count > 20, 1);
 
+    count = 0;
+    EXPECT(situ_transports(client, statistic, &count), SITU_OK);
+    EXPECT(count >= 1, 1);
+
     /* Errors have a text, and wrong arguments are errors. */
     EXPECT(situ_set(client, TEXT("two words"), TEXT("no"), 0, 0), SITU_ERROR_ARGUMENT);
     printf("an error: %s\n", situ_error());
@@ -118,6 +129,9 @@ int main(int argc, char **argv) {
     EXPECT(situ_open(NULL) == NULL, 1);
     EXPECT(situ_open(&(situ_options){.servers = "host:port"}) == NULL, 1);
     EXPECT(situ_open(&(situ_options){.servers = ""}) == NULL, 1);
+    EXPECT(situ_open(&(situ_options){.servers = "/socket", .transport = 3}) == NULL, 1);
+    EXPECT(situ_open(&(situ_options){.servers = "host", .transport = SITU_TRANSPORT_SHARED_MEMORY}) == NULL, 1);
+    EXPECT(strstr(situ_error(), "Unix socket") != NULL, 1);
     situ_close(client);
     situ_close(NULL);
 

@@ -61,10 +61,20 @@ enum {
     SITU_ERROR_INTERNAL = -7
 };
 
+/* The rules by which a client chooses the transport of a connection to a Unix socket. */
+enum {
+    /* Shared memory if the server offers it, and the socket otherwise. */
+    SITU_TRANSPORT_AUTO = 0,
+    /* The socket. */
+    SITU_TRANSPORT_SOCKET = 1,
+    /* Shared memory. Connections fail if the server does not offer it. All servers are paths of Unix sockets. */
+    SITU_TRANSPORT_SHARED_MEMORY = 2
+};
+
 /* The options of a client. Set what you need and leave the rest 0. */
 typedef struct situ_options {
-    /* The servers, separated by commas: host, host:port, [IPv6]:port, or the path of a Unix socket. The port is 11211
-     * if it is left out. Keys are spread over the servers as libmemcached does it (MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED). */
+    /* The servers, separated by commas: host, host:port, [IPv6]:port, or the path of a Unix socket as /path or
+     * unix:/path. The port is 11211 if it is left out. Keys are spread over the servers as libmemcached does it (MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED). */
     const char *servers;
     /* The time that a call has, in milliseconds. 0 is one second. */
     uint32_t timeout_ms;
@@ -76,6 +86,8 @@ typedef struct situ_options {
     /* The user and the password for servers that have users, or NULL. They travel unencrypted. */
     const char *user;
     const char *password;
+    /* SITU_TRANSPORT_AUTO, or another rule. */
+    int transport;
 } situ_options;
 
 /* A value. */
@@ -178,6 +190,10 @@ int situ_stats(situ_client *client, const char *topic, situ_statistic *statistic
 
 /* Asks all servers for their versions. Each is a statistic with the name "version". As situ_stats otherwise. */
 int situ_version(situ_client *client, situ_statistic *statistic, void *context);
+
+/* Tells the transport of the latest connection to each server: "TCP", "Unix socket" or "shared memory". Each is a
+ * statistic with the name "transport". A server that has had no connection is left out. Returns SITU_OK. */
+int situ_transports(situ_client *client, situ_statistic *statistic, void *context);
 
 #ifdef __cplusplus
 }

@@ -6,7 +6,7 @@
 //! **Unsafe.** The caller promises what the header says: pointers are valid for the length next to them, or NULL where
 //! that is allowed, texts end with a zero, and a client is not used after it was closed.
 
-use client::{Attributes, Cas, CasId, Client, Error, Expiry, Item, Login, OfServer, Options, Outcome};
+use client::{Attributes, Cas, CasId, Client, Error, Expiry, Item, Login, OfServer, Options, Outcome, TransportChoice};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,6 +38,7 @@ pub struct SituOptions {
     failover: c_int,
     user: *const c_char,
     password: *const c_char,
+    transport: c_int,
 }
 
 /// `situ_value` of the header.
@@ -181,6 +182,12 @@ pub unsafe extern "C" fn situ_open(options: *const SituOptions) -> *mut SituClie
             options.connections_max = given.connections_max as usize;
         }
         options.failover = given.failover != 0;
+        options.transport = match given.transport {
+            0 => TransportChoice::Auto,
+            1 => TransportChoice::Socket,
+            2 => TransportChoice::SharedMemory,
+            _ => return Err(wrong("the transport is none of SITU_TRANSPORT_...")),
+        };
         options.login = match (user, password) {
             (Some(user), Some(password)) => Some(Login { user: user.to_owned(), password: password.to_owned() }),
             (None, None) => None,
@@ -616,6 +623,26 @@ pub unsafe extern "C" fn situ_version(
         let named = |version| vec![("version".to_owned(), version)];
         let answer = |(server, version): (Arc<str>, Result<String, Error>)| (server, version.map(named));
         let answers = client.version().into_iter().map(answer).collect();
+        // SAFETY: as the header says.
+        unsafe { report(answers, statistic, context) }
+    })
+}
+
+/// # Safety
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn situ_transports(
+    client: *const SituClient,
+    statistic: Option<Statistic>,
+    context: *mut c_void,
+) -> c_int {
+    guard(|| {
+        let statistic = statistic.ok_or_else(|| wrong("the function for transports is NULL"))?;
+        // SAFETY: the caller promises a client.
+        let transports = unsafe { client_of(client)? }.transports().into_iter();
+        let known = transports.filter_map(|(server, transport)| Some((server, transport?.to_string())));
+        let answers =
+            known.map(|(server, transport)| (server, Ok(vec![("transport".to_owned(), transport)]))).collect();
         // SAFETY: as the header says.
         unsafe { report(answers, statistic, context) }
     })

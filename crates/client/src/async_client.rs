@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::given::{self, Finish};
 use crate::item::{Attributes, Cas, CasId, Expiry, Item, check_key, check_value};
 use crate::lane::Lanes;
-use crate::options::Options;
+use crate::options::{Options, TransportKind};
 use crate::reply::{Reply, ReplyMany};
 use crate::request::{self, Mode, Request};
 use crate::server::Limit;
@@ -84,6 +84,20 @@ impl AsyncClient {
     #[must_use]
     pub fn with_timeout(&self, timeout: Duration) -> AsyncClient {
         AsyncClient { lanes: Arc::clone(&self.lanes), timeout }
+    }
+
+    /// Returns the transport of the latest connection to each server, or `None` before the first one.
+    ///
+    /// ```
+    /// # use situ_client::{AsyncClient, Options, TransportKind};
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
+    /// # let client = AsyncClient::open(&Options::new([server.addresses()[0].to_string()]))?;
+    /// client.set("key", "value", ()).wait()?;
+    /// assert_eq!(client.transports()[0].1, Some(TransportKind::Tcp));
+    /// # Ok::<(), situ_client::Error>(())
+    /// ```
+    pub fn transports(&self) -> Vec<(Arc<str>, Option<TransportKind>)> {
+        self.lanes.0.cluster.transports()
     }
 
     /// Asks for the item of `key`.

@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::given::{self, Finish};
 use crate::item::{Attributes, Cas, CasId, Expiry, Item, check_key, check_value};
-use crate::options::Options;
+use crate::options::{Options, TransportKind};
 use crate::request::{self, Mode, Request};
 use crate::server::{Limit, Server};
 use std::borrow::Cow;
@@ -82,6 +82,20 @@ impl Client {
     pub fn server_of(&self, key: impl AsRef<[u8]>) -> Arc<str> {
         let server = self.cluster.route(key.as_ref()).next().unwrap_or(0);
         Arc::clone(&self.cluster.servers[server].name)
+    }
+
+    /// Returns the transport of the latest connection to each server, or `None` before the first one.
+    ///
+    /// ```
+    /// # use situ_client::{Client, Options, TransportKind};
+    /// # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
+    /// # let client = Client::open(&Options::new([server.addresses()[0].to_string()]))?;
+    /// client.set("key", "value", ())?;
+    /// assert_eq!(client.transports()[0].1, Some(TransportKind::Tcp));
+    /// # Ok::<(), situ_client::Error>(())
+    /// ```
+    pub fn transports(&self) -> Vec<(Arc<str>, Option<TransportKind>)> {
+        self.cluster.transports()
     }
 
     /// Returns the item of `key`, or `None` if there is none.

@@ -7,7 +7,7 @@ use crate::answer::{Found, Given};
 use crate::connection::{Fault, Progress};
 use crate::error::{Error, Outcome};
 use crate::given;
-use crate::options::Options;
+use crate::options::{Options, TransportKind};
 use crate::request::{self, Request};
 use crate::ring::Ring;
 use crate::server::{Lease, Limit, Server};
@@ -27,8 +27,13 @@ impl Cluster {
     pub(crate) fn new(options: &Options) -> Result<Cluster, Error> {
         let addresses = options.check()?;
         let ring = Ring::new(addresses.iter().map(|address| address.on_ring()));
-        let made = |address| Arc::new(Server::new(address, options.login.clone(), options.connections_max));
+        let made = |address| Arc::new(Server::new(address, options));
         Ok(Cluster { servers: addresses.into_iter().map(made).collect(), ring, failover: options.failover })
+    }
+
+    /// Returns the transport of the latest connection to each server.
+    pub(crate) fn transports(&self) -> Vec<(Arc<str>, Option<TransportKind>)> {
+        self.servers.iter().map(|server| (Arc::clone(&server.name), server.transport())).collect()
     }
 
     /// Returns the indices of servers that may have a key: one, or with failover all, in the order of asking.

@@ -8,8 +8,9 @@
 //! left.
 
 use crate::answer::{Garbled, LINE_BYTES_MAX, garbled};
+use crate::options::{TransportChoice, TransportKind};
 use crate::request::Request;
-use crate::stream::Stream;
+use crate::stream::{self, Stream};
 use std::io::{self, ErrorKind, IoSlice};
 use std::time::Instant;
 
@@ -83,8 +84,19 @@ impl Connection {
 
     /// Returns true if the server has neither closed the idle connection nor said anything.
     pub(crate) fn is_quiet(&mut self) -> bool {
-        let would_block = |error: io::Error| error.kind() == ErrorKind::WouldBlock;
-        self.start == self.end && self.stream.read(&mut [0]).is_err_and(would_block)
+        self.start == self.end && self.stream.is_quiet()
+    }
+
+    pub(crate) fn transport(&self) -> TransportKind {
+        self.stream.kind()
+    }
+
+    /// Returns the connection over the best transport that both sides have and `choice` allows.
+    ///
+    /// # Errors
+    /// As [`stream::upgrade`].
+    pub(crate) fn upgrade(self, choice: TransportChoice, deadline: Instant) -> io::Result<Connection> {
+        Ok(Connection { stream: stream::upgrade(self.stream, choice, deadline)?, ..self })
     }
 
     /// Sends and receives until at least one more request was answered, or `until` has passed.

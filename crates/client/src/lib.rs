@@ -1,8 +1,8 @@
 //! Situ: a client for Situ's server and for memcached.
 //!
 //! [`Client`] has blocking calls. [`AsyncClient`] has the same calls, and they return futures that need no runtime.
-//! Both speak memcached's text protocol over TCP and Unix sockets. They spread keys over several servers as
-//! libmemcached does.
+//! Both speak memcached's text protocol over TCP, Unix sockets and shared memory. They spread keys over several servers
+//! as libmemcached does.
 //!
 //! ```
 //! # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
@@ -22,7 +22,7 @@
 //! ```text
 //!   Client ------------------------------+
 //!                                        v
-//!   AsyncClient -> lane, its thread -> cluster -> server -> connection -> stream -> TCP, Unix socket
+//!   AsyncClient -> lane, its thread -> cluster -> server -> connection -> stream -> TCP, Unix socket, shared memory
 //!        |            |                  |          |           |
 //!        +-> reply <--+-- slot         ring    health,      request, answer
 //!                                              idle ones
@@ -57,5 +57,5 @@ pub use async_client::{AsyncClient, ReplyOfServer};
 pub use client::{Client, OfServer, Statistics};
 pub use error::{Error, Outcome};
 pub use item::{Attributes, Cas, CasId, Expiry, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use options::{Login, Options};
+pub use options::{Login, Options, TransportChoice, TransportKind};
 pub use reply::{Reply, ReplyMany};

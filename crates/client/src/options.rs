@@ -20,8 +20,9 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// The servers: `host`, `host:port`, `[IPv6]:port`, or the path of a Unix socket. The port is 11211 if it is left
-    /// out. A key belongs to the same server as with libmemcached, if both have the same list with the same names.
+    /// The servers: `host`, `host:port`, `[IPv6]:port`, or the path of a Unix socket as `/path` or `unix:/path`. The
+    /// port is 11211 if it is left out. A key belongs to the same server as with libmemcached, if both have the same
+    /// list with the same names.
     pub servers: Vec<String>,
     /// The time that a call has. Default: one second. [`Client::with_timeout`](crate::Client::with_timeout) changes it
     /// for some calls.
@@ -40,6 +41,42 @@ pub struct Options {
     pub queue_bytes_max: usize,
     /// The user and password for servers that have users. They travel unencrypted. Default: none.
     pub login: Option<Login>,
+    /// The choice between a Unix socket and shared memory. Default: [`TransportChoice::Auto`].
+    pub transport: TransportChoice,
+}
+
+/// The rule by which a client chooses the transport of a connection to a Unix socket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// Shared memory if the server offers it, and the socket otherwise.
+    #[default]
+    Auto,
+    /// The socket.
+    Socket,
+    /// Shared memory. Connections fail if the server does not offer it, and addresses must be paths of Unix sockets.
+    SharedMemory,
+}
+
+/// The transport that a connection uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TransportKind {
+    /// A TCP socket.
+    Tcp,
+    /// A Unix socket.
+    UnixSocket,
+    /// Memory that the client and the server map.
+    SharedMemory,
+}
+
+impl fmt::Display for TransportKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            TransportKind::Tcp => "TCP",
+            TransportKind::UnixSocket => "Unix socket",
+            TransportKind::SharedMemory => "shared memory",
+        })
+    }
 }
 
 impl Options {
@@ -53,6 +90,7 @@ impl Options {
             queue_calls_max: 4096,
             queue_bytes_max: 64 << 20,
             login: None,
+            transport: TransportChoice::default(),
         }
     }
 
@@ -72,7 +110,14 @@ impl Options {
         if self.login.as_ref().is_some_and(|login| is_bad(&login.user) || is_bad(&login.password)) {
             return refuse("the user and the password must have no spaces and must not be empty");
         }
-        self.servers.iter().map(|text| Address::parse(text)).collect()
+        let addresses: Vec<Address> = self.servers.iter().map(|text| Address::parse(text)).collect::<Result<_, _>>()?;
+        let is_tcp = |address: &&Address| matches!(address, Address::Tcp { .. });
+        match addresses.iter().find(is_tcp) {
+            Some(address) if self.transport == TransportChoice::SharedMemory => {
+                refuse(&format!("shared memory needs the path of the server's Unix socket, and not {}", address.name()))
+            }
+            _ => Ok(addresses),
+        }
     }
 }
 
@@ -100,10 +145,14 @@ pub(crate) enum Address {
 
 impl Address {
     fn parse(text: &str) -> Result<Address, Error> {
-        if text.starts_with('/') {
-            return Ok(Address::Unix(text.into()));
-        }
         let bad = || Error::Option(format!("{text:?} is no address of a server: write host:port or /path/of/socket"));
+        let path = text.strip_prefix("unix:");
+        if let Some(path) = path.or(Some(text)).filter(|path| path.starts_with('/')) {
+            return Ok(Address::Unix(path.into()));
+        }
+        if path.is_some() {
+            return Err(bad());
+        }
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, behind) = rest.split_once(']').ok_or_else(bad)?;
@@ -151,12 +200,25 @@ mod tests {
             ("::1", "[::1]:11211"),
             ("fe80::", "[fe80::]:11211"),
             ("/run/situ.sock", "/run/situ.sock"),
+            ("unix:/run/situ.sock", "/run/situ.sock"),
         ] {
             assert_eq!(&*Address::parse(text).unwrap().name(), name, "{text}");
         }
-        for text in ["", ":11211", "host:", "host:x", "host:70000", "[::1", "[::1]7", "a b"] {
+        for text in ["", ":11211", "host:", "host:x", "host:70000", "[::1", "[::1]7", "a b", "unix:", "unix:situ.sock"]
+        {
             assert!(Address::parse(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn shared_memory_needs_a_unix_socket() {
+        let mut options = Options::new(["/run/situ.sock", "localhost"]);
+        options.check().unwrap();
+        options.transport = TransportChoice::SharedMemory;
+        let refusal = options.check().unwrap_err().to_string();
+        assert!(refusal.contains("localhost:11211"), "{refusal}");
+        options.servers.pop();
+        options.check().unwrap();
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::answer::Given;
 use crate::connection::{Connection, Fault, Progress};
 use crate::error::{Error, Outcome};
 use crate::item::Attributes;
-use crate::options::{Address, Login};
+use crate::options::{Address, Login, Options, TransportChoice, TransportKind};
 use crate::request::{self, Mode, Request};
 use crate::stream;
 use std::borrow::Cow;
@@ -47,6 +47,7 @@ pub(crate) struct Server {
     pub(crate) name: Arc<str>,
     address: Address,
     login: Option<Login>,
+    choice: TransportChoice,
     connections_max: usize,
     state: Mutex<State>,
     /// Signalled when a connection goes back or is closed.
@@ -60,6 +61,8 @@ struct State {
     /// Connections, idle or leased.
     open: usize,
     health: Health,
+    /// The transport of the latest connection.
+    transport: Option<TransportKind>,
 }
 
 #[derive(Default)]
@@ -94,9 +97,15 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    pub(crate) fn new(address: Address, login: Option<Login>, connections_max: usize) -> Server {
-        let name = address.name();
-        Server { name, address, login, connections_max, state: Mutex::default(), freed: Condvar::new() }
+    pub(crate) fn new(address: Address, options: &Options) -> Server {
+        let &Options { transport: choice, connections_max, .. } = options;
+        let (name, login) = (address.name(), options.login.clone());
+        Server { name, address, login, choice, connections_max, state: Mutex::default(), freed: Condvar::new() }
+    }
+
+    /// Returns the transport of the latest connection, or `None` if there was none.
+    pub(crate) fn transport(&self) -> Option<TransportKind> {
+        self.state().transport
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -157,17 +166,21 @@ impl Server {
     }
 
     fn connect<'s>(&'s self, counted: Counted<'s>, limit: Limit) -> Result<Lease<'s>, Error> {
-        let connected = stream::connect(&self.address, limit.deadline).map_err(|error| match error.kind() {
+        let broken = |error: std::io::Error| match error.kind() {
             ErrorKind::TimedOut if Instant::now() >= limit.deadline => self.late(limit, Outcome::NotDone),
             _ => self.error(Fault::Io(error), Outcome::NotDone),
-        });
+        };
+        let connected = stream::connect(&self.address, limit.deadline).map_err(broken);
         let prepared = connected.and_then(|stream| {
             let mut connection = Connection::new(stream);
             self.log_in(&mut connection, limit)?;
-            Ok(connection)
+            connection.upgrade(self.choice, limit.deadline).map_err(broken)
         });
         match prepared {
-            Ok(connection) => Ok(Lease { counted, connection, is_used: false }),
+            Ok(connection) => {
+                self.state().transport = Some(connection.transport());
+                Ok(Lease { counted, connection, is_used: false })
+            }
             Err(error) => {
                 if !matches!(error, Error::Refused { .. }) {
                     self.state().health.fail(&error.to_string(), false);

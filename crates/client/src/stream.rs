@@ -4,11 +4,19 @@
 //! and never past its deadline. So one thread can send a long request and take long answers at the same time: neither
 //! side waits for ever because the buffers of both directions are full.
 
+mod shared_memory;
 mod socket;
 
-use crate::options::Address;
+use crate::options::{Address, TransportChoice, TransportKind};
+use shared_memory::SharedMemory;
+use situ_transport::ClientEnd;
+use socket::Socket;
 use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
 use std::time::Instant;
+
+/// The size of each ring in shared memory. A longer value passes in pieces.
+const RING_BYTES: u64 = 256 << 10;
 
 /// A connection to a server.
 pub(crate) trait Stream: Send {
@@ -32,6 +40,16 @@ pub(crate) trait Stream: Send {
     /// socket takes more at once. Where reading is only a copy, a small number lets the value behind the line be copied
     /// to its place at once.
     fn line_read_bytes(&self) -> usize;
+
+    /// Returns true if the server has neither closed the stream nor said anything.
+    fn is_quiet(&mut self) -> bool {
+        self.read(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    fn kind(&self) -> TransportKind;
+
+    /// Returns the socket of a stream that is a Unix socket, and any other stream as it is.
+    fn into_unix_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>>;
 }
 
 /// Connects to a server.
@@ -42,5 +60,31 @@ pub(crate) fn connect(address: &Address, deadline: Instant) -> io::Result<Box<dy
     match address {
         Address::Tcp { host, port } => Ok(Box::new(socket::connect_tcp(host, *port, deadline)?)),
         Address::Unix(path) => Ok(Box::new(socket::connect_unix(path, deadline)?)),
+    }
+}
+
+/// Returns the best stream that this one can become by the choice: shared memory, if it is a Unix socket and the server
+/// offers that. The server has answered all commands.
+///
+/// # Errors
+/// The stream breaks, or shared memory was chosen and the server refuses it.
+pub(crate) fn upgrade(
+    stream: Box<dyn Stream>,
+    choice: TransportChoice,
+    deadline: Instant,
+) -> io::Result<Box<dyn Stream>> {
+    if choice == TransportChoice::Socket {
+        return Ok(stream);
+    }
+    let socket = match stream.into_unix_socket() {
+        Ok(socket) => socket,
+        Err(stream) => return Ok(stream),
+    };
+    match ClientEnd::upgrade(socket, RING_BYTES, deadline)? {
+        Ok(end) => Ok(Box::new(SharedMemory::new(end))),
+        Err(refused) if choice == TransportChoice::SharedMemory => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, refused.to_string()))
+        }
+        Err(refused) => Ok(Box::new(Socket::new(refused.socket, TransportKind::UnixSocket))),
     }
 }

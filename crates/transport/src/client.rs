@@ -4,7 +4,7 @@ use crate::greeting::{Answer, read_answer, request, wait_readable};
 use crate::rings::{Rings, Spin};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -75,7 +75,15 @@ impl ClientEnd {
     /// # Errors
     /// The server has broken the protocol.
     pub fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        let bytes = self.rings.write(from)?;
+        self.write_parts(&[IoSlice::new(from)])
+    }
+
+    /// As [`write`](ClientEnd::write), one part after another.
+    ///
+    /// # Errors
+    /// As [`write`](ClientEnd::write).
+    pub fn write_parts(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let bytes = self.rings.write_parts(parts)?;
         self.ring_bell();
         Ok(bytes)
     }
@@ -98,11 +106,14 @@ impl ClientEnd {
     pub fn wait(&mut self, deadline: Instant) -> io::Result<()> {
         let begun = Instant::now();
         let waited = self.wait_since(begun, deadline);
-        self.spin.learn(begun.elapsed());
+        if waited.is_ok() {
+            self.spin.learn(begun.elapsed());
+        }
         waited
     }
 
     fn wait_since(&mut self, begun: Instant, deadline: Instant) -> io::Result<()> {
+        let asleep_at = deadline.min(begun + self.spin.time());
         loop {
             for _ in 0..LOOKS {
                 if self.rings.is_ready(true)? {
@@ -110,7 +121,7 @@ impl ClientEnd {
                 }
                 std::hint::spin_loop();
             }
-            if begun.elapsed() >= self.spin.time() {
+            if Instant::now() >= asleep_at {
                 break;
             }
         }
@@ -138,8 +149,15 @@ impl ClientEnd {
 
     /// Returns false if the server has closed the connection. Costs a system call.
     pub fn is_open(&self) -> bool {
-        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-        !matches!(recv(&self.socket, &mut [0_u8; 1][..], flags), Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE))
+        // The end of the socket is behind the bells. They are of no use to a client that does not sleep.
+        let mut bells = [0_u8; 64];
+        loop {
+            match recv(&self.socket, &mut bells[..], RecvFlags::DONTWAIT) {
+                Ok((_, 1..)) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return true,
+                Ok((_, 0)) | Err(_) => return false,
+            }
+        }
     }
 
     fn ring_bell(&mut self) {

@@ -2,6 +2,7 @@
 
 use crate::memory::SharedMemory;
 use std::fmt;
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -10,6 +11,8 @@ use std::time::Duration;
 pub const RING_BYTES_MIN: u64 = 4 << 10;
 /// The largest size of a ring.
 pub const RING_BYTES_MAX: u64 = 4 << 20;
+/// The bytes of a long write or read after which the other side may go on with them: both sides copy at the same time.
+const SLICE_BYTES: usize = 32 << 10;
 /// The bytes before the rings.
 pub(crate) const HEADER_BYTES: usize = 4096;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"situshm1");
@@ -196,11 +199,11 @@ impl Rings {
         let bytes = self.readable_bytes()?.min(into.len());
         let mut done = 0;
         while done < bytes {
-            let (offset, length) = self.piece(self.incoming.bytes_at, self.incoming.own + done as u64, bytes - done);
+            let (offset, length) = self.piece(self.incoming.bytes_at, self.incoming.own, bytes - done);
             self.memory.copy_out(offset, &mut into[done..done + length]);
+            self.consume(length);
             done += length;
         }
-        self.consume(bytes);
         Ok(bytes)
     }
 
@@ -212,21 +215,19 @@ impl Rings {
         let bytes = self.readable_bytes()?.min(into.capacity() - into.len());
         let mut done = 0;
         while done < bytes {
-            let (offset, length) = self.piece(self.incoming.bytes_at, self.incoming.own + done as u64, bytes - done);
+            let (offset, length) = self.piece(self.incoming.bytes_at, self.incoming.own, bytes - done);
             self.memory.append_to(offset, length, into);
+            self.consume(length);
             done += length;
         }
-        self.consume(bytes);
         Ok(bytes)
     }
 
     fn consume(&mut self, bytes: usize) {
-        if bytes > 0 {
-            let end = &mut self.incoming;
-            end.own = end.own.wrapping_add(bytes as u64);
-            self.memory.count(end.own_at).store(end.own.to_le(), Ordering::Release);
-            self.has_read = true;
-        }
+        let end = &mut self.incoming;
+        end.own = end.own.wrapping_add(bytes as u64);
+        self.memory.count(end.own_at).store(end.own.to_le(), Ordering::Release);
+        self.has_read = true;
     }
 
     /// Writes as much of `from` as there is room for. Returns the number of bytes, 0 if there is no room.
@@ -234,27 +235,48 @@ impl Rings {
     /// # Errors
     /// [`Breach`].
     pub fn write(&mut self, from: &[u8]) -> Result<usize, Breach> {
-        let bytes = self.writable_bytes()?.min(from.len());
-        let mut done = 0;
-        while done < bytes {
-            let (offset, length) = self.piece(self.outgoing.bytes_at, self.outgoing.own + done as u64, bytes - done);
-            self.memory.copy_in(offset, &from[done..done + length]);
-            done += length;
-        }
-        if bytes > 0 {
-            let end = &mut self.outgoing;
-            end.own = end.own.wrapping_add(bytes as u64);
-            self.memory.count(end.own_at).store(end.own.to_le(), Ordering::Release);
-            self.has_written = true;
-        }
-        self.wants_room = bytes < from.len();
-        Ok(bytes)
+        self.write_parts(&[IoSlice::new(from)])
     }
 
-    /// Returns the offset of the ring's byte `count`, and how many of `bytes` bytes follow it without a wrap.
+    /// As [`write`](Rings::write), one part after another. The other side sees short parts together.
+    ///
+    /// # Errors
+    /// [`Breach`].
+    pub fn write_parts(&mut self, parts: &[IoSlice<'_>]) -> Result<usize, Breach> {
+        let room = self.writable_bytes()?;
+        let (mut done, mut hidden) = (0, 0);
+        for part in parts {
+            let mut rest = &part[..part.len().min(room - done)];
+            while !rest.is_empty() {
+                let at = self.outgoing.own.wrapping_add(hidden as u64);
+                let (offset, length) = self.piece(self.outgoing.bytes_at, at, rest.len());
+                self.memory.copy_in(offset, &rest[..length]);
+                (done, hidden) = (done + length, hidden + length);
+                rest = &rest[length..];
+                if hidden >= SLICE_BYTES {
+                    self.publish(std::mem::take(&mut hidden));
+                }
+            }
+        }
+        if hidden > 0 {
+            self.publish(hidden);
+        }
+        self.wants_room = done < parts.iter().map(|part| part.len()).sum();
+        Ok(done)
+    }
+
+    fn publish(&mut self, bytes: usize) {
+        let end = &mut self.outgoing;
+        end.own = end.own.wrapping_add(bytes as u64);
+        self.memory.count(end.own_at).store(end.own.to_le(), Ordering::Release);
+        self.has_written = true;
+    }
+
+    /// Returns the offset of the ring's byte `count`, and how many of `bytes` bytes follow it without a wrap, up to a
+    /// slice.
     fn piece(&self, ring_at: usize, count: u64, bytes: usize) -> (usize, usize) {
         let within = (count & (self.ring_bytes - 1)) as usize;
-        (ring_at + within, bytes.min(self.ring_bytes as usize - within))
+        (ring_at + within, bytes.min(self.ring_bytes as usize - within).min(SLICE_BYTES))
     }
 
     /// Returns true if there is room where the last write found too little, or, if the caller `reads`, bytes to read. A

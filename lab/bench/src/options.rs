@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, Parser, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +51,19 @@ pub enum UpdateMapping {
     Merge,
     /// Write a whole new record without reading the old one. A read-modify-write reads once.
     Whole,
+}
+
+/// The transport of connections to a server's Unix socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// Shared memory if the server offers it, and the socket otherwise.
+    #[default]
+    Auto,
+    /// The socket.
+    Socket,
+    /// Shared memory, or an error.
+    SharedMemory,
 }
 
 /// Options of a run. Counts accept the suffixes k, m and g, which are powers of 1000; sizes accept K, M and G, which
@@ -111,8 +125,15 @@ pub struct BenchOptions {
     #[arg(long, value_name = "SCHEDULE", help_heading = ENTRIES)]
     pub value_schedule: Option<ValueSchedule>,
 
-    /// How the number of a key is written (db_bench)
-    #[arg(long, value_enum, value_name = "FORMAT", default_value_t, help_heading = ENTRIES)]
+    /// How the number of a key is written (db_bench); decimal with --connect
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        default_value_t,
+        default_value_if("connect", ArgPredicate::IsPresent, "decimal"),
+        help_heading = ENTRIES
+    )]
     pub key_format: KeyFormat,
 
     /// Share of its size to which a value can be compressed, above 0 and at most 1
@@ -175,6 +196,15 @@ pub struct BenchOptions {
     /// compactions still have to write
     #[arg(long, help_heading = LOAD)]
     pub no_settle: bool,
+
+    /// Server to drive instead of a store, by memcached's protocol: HOST:PORT, or the path of a Unix socket. The
+    /// benchmark never empties it, and leaves its entries there
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["directory", "keep"], help_heading = PLACE)]
+    pub connect: Option<String>,
+
+    /// Transport to the Unix socket of a server: auto is shared memory if the server offers it
+    #[arg(long, value_enum, value_name = "NAME", default_value_t, requires = "connect", help_heading = PLACE)]
+    pub transport: Transport,
 
     /// Directory in which the benchmark makes its store, as a subdirectory "store"
     #[arg(long, value_name = "DIR", default_value = "situ-bench-data", help_heading = PLACE)]
@@ -293,6 +323,9 @@ impl BenchOptions {
                 "{workload} updates fields, and the records of --value-schedule have none; give --update-mapping whole"
             ));
         }
+        if self.connect.is_some() {
+            self.check_served()?;
+        }
         if self.outstanding > 1 {
             for workload in &self.workloads {
                 if let Some(why) = workload.refuses_outstanding(self) {
@@ -301,6 +334,34 @@ impl BenchOptions {
             }
         }
         Ok(())
+    }
+
+    /// Refuses what a server cannot be asked for by memcached's protocol.
+    fn check_served(&self) -> Result<()> {
+        for workload in &self.workloads {
+            if let Some(why) = workload.refuses_server() {
+                return Err(Error::Options(format!("{workload} cannot be run on a server: {why}")));
+            }
+        }
+        let key_bytes_max = situ_client::KEY_BYTES_MAX;
+        let refusals = [
+            (self.sync, "--sync: the server decides when writes are synced".to_owned()),
+            (self.batch_entries > 1, "--batch-entries: the protocol has no batches".to_owned()),
+            (self.outstanding > 1, "--outstanding: give more --threads, which have a connection each".to_owned()),
+            (
+                self.key_format == KeyFormat::BigEndian,
+                "--key-format big-endian: the protocol takes printable keys only; give decimal".to_owned(),
+            ),
+            (
+                self.key_bytes >= key_bytes_max || 4 + self.zero_padding > key_bytes_max,
+                // One more byte is for the keys of readmissing.
+                format!("keys of more than {key_bytes_max} bytes: give less --key-bytes or --zero-padding"),
+            ),
+        ];
+        match refusals.into_iter().find(|(is_given, _)| *is_given) {
+            Some((_, text)) => Err(Error::Options(format!("--connect excludes {text}"))),
+            None => Ok(()),
+        }
     }
 
     /// Returns the shape of YCSB's records.
@@ -336,5 +397,43 @@ mod tests {
             options.workloads = vec![Workload::YcsbLoad, Workload::YcsbMixed];
         });
         assert!(fields.contains("ycsb-mixed") && fields.contains("whole"), "{fields}");
+    }
+
+    #[test]
+    fn what_the_protocol_lacks_is_refused() {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            options: BenchOptions,
+        }
+        let parse = |line: &str| Line::try_parse_from(line.split(' ')).map(|line| line.options);
+        let good = "bench --connect localhost --workloads \
+                    fillseq,fillrandom,overwrite,readrandom,readmissing,readwhilewriting,deleterandom,mixed,\
+                    ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-f,ycsb-mixed";
+        parse(good).expect("the line is good").check().expect("the protocol has all of this");
+        for (arguments, named) in [
+            ("--workloads fillsync", "fillsync"),
+            ("--workloads fillrandom,readseq", "readseq"),
+            ("--workloads readreverse", "readreverse"),
+            ("--workloads seekrandom", "seekrandom"),
+            ("--workloads ycsb-load,ycsb-e", "ycsb-e"),
+            ("--workloads linkbench-load", "linkbench-load"),
+            ("--workloads linkbench", "linkbench"),
+            ("--workloads compact", "compact"),
+            ("--workloads idle", "idle"),
+            ("--sync", "--sync"),
+            ("--batch-entries 2", "--batch-entries"),
+            ("--outstanding 2", "--threads"),
+            ("--key-format big-endian", "decimal"),
+            ("--key-bytes 250", "--key-bytes"),
+            ("--zero-padding 247", "--zero-padding"),
+        ] {
+            let options = parse(&format!("bench --connect localhost {arguments}")).expect("the line is good");
+            let refusal = options.check().expect_err("must be refused").to_string();
+            assert!(refusal.contains(named), "{arguments}: {refusal}");
+        }
+        for line in ["--connect a --directory b", "--connect a --keep", "--transport socket"] {
+            assert!(parse(&format!("bench {line}")).is_err(), "{line}");
+        }
     }
 }

@@ -7,6 +7,9 @@
 //!    caused by the workload and count in its write amplification, and the next workload starts from rest.
 //! 4. At the end the store is closed and, unless it is to be kept, removed, with the directories that the run has made.
 //!
+//! **Servers.** A store in a server ([`StoreFactory::is_served`]) is not made, emptied or removed. The result has no
+//! figures of its files.
+//!
 //! **Failure.** The run ends with the first error and leaves the store where it is, to be looked at. A store that
 //! cannot be opened leaves no empty directory, which would be in the way of the next run.
 //!
@@ -76,6 +79,9 @@ fn run_all(
 ) -> Result<BenchResult> {
     options.check()?;
     check_order(options)?;
+    if options.connect.is_some() != factory.is_served() {
+        return Err(Error::Options("--connect is for a server, and this store is none".to_owned()));
+    }
     let date = date_now();
     let baseline_anonymous_bytes = Usage::now().anonymous_bytes;
     let mut session = Session::open(options, factory, stop)?;
@@ -155,7 +161,8 @@ struct Session<'a> {
 impl<'a> Session<'a> {
     fn open(options: &'a BenchOptions, factory: &'a dyn StoreFactory, stop: &'a Stop) -> Result<Self> {
         let path = options.directory.join("store");
-        if options.existing != path.exists() {
+        let is_served = factory.is_served();
+        if !is_served && options.existing != path.exists() {
             let shown = path.display();
             return Err(Error::Directory(match options.existing {
                 true => format!("there is no store in {shown}: run once with --keep, which leaves one there"),
@@ -176,6 +183,10 @@ impl<'a> Session<'a> {
         };
         if options.existing {
             session.dataset.inserted = Inserted::new(options.keys);
+        }
+        if is_served {
+            session.reopen()?;
+            return Ok(session);
         }
         let made = fs::create_dir_all(&session.path).map_err(|source| Error::file(&session.path, source));
         if let Err(error) = made.and_then(|()| session.reopen()) {
@@ -216,7 +227,7 @@ impl<'a> Session<'a> {
 
     fn close(mut self) -> Result<()> {
         self.let_go();
-        if self.options.keep || self.options.existing {
+        if self.options.keep || self.options.existing || self.factory.is_served() {
             return Ok(());
         }
         self.remove()?;
@@ -244,7 +255,7 @@ impl<'a> Session<'a> {
 
     fn run(&mut self, index: usize, workload: Workload) -> Result<PhaseResult> {
         if workload.wants_fresh_store() && !self.options.existing {
-            if self.used {
+            if self.used && !self.factory.is_served() {
                 self.start_fresh()?;
             }
             if workload.loads().is_some() {
@@ -411,6 +422,12 @@ impl<'a> Session<'a> {
         phase.table_write_amplification =
             phase.work.as_ref().and_then(|work| work.table_write_amplification(phase.user_bytes_written));
         phase.resident_bytes_peak = now.resident_bytes_peak;
+        phase.stats = stats;
+        if self.factory.is_served() {
+            // The files are another process's.
+            return Ok(());
+        }
+        let stats = &phase.stats;
         phase.disk_bytes_read = since(before.disk_bytes_read, now.disk_bytes_read);
         phase.disk_bytes_written = since(before.disk_bytes_written, now.disk_bytes_written);
         phase.disk_bytes_cancelled = since(before.disk_bytes_cancelled, now.disk_bytes_cancelled);
@@ -423,7 +440,6 @@ impl<'a> Session<'a> {
             self.dataset.live.count() * entry_bytes + record_bytes
         });
         phase.space_amplification = phase.live_user_bytes.and_then(|live| ratio(Some(phase.disk_bytes), live));
-        phase.stats = stats;
         Ok(())
     }
 }

@@ -147,6 +147,12 @@ pub trait StoreFactory: Send + Sync {
     /// Returns every setting that the stores are opened with, to be kept with the result.
     fn settings(&self) -> Settings;
 
+    /// Returns true if the stores are in a server, which is another process with files of its own. A run then never
+    /// makes or removes a store, and the directories in the calls mean nothing.
+    fn is_served(&self) -> bool {
+        false
+    }
+
     /// Opens the store in `directory`, which exists. It is empty for a fresh store; otherwise it holds what an earlier
     /// store of this factory left there.
     fn open(&self, directory: &Path) -> Result<Arc<dyn Store>, StoreFailure>;

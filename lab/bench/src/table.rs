@@ -37,14 +37,14 @@ pub fn render(result: &BenchResult) -> String {
     }
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{}: {}, {}", result.label, result.store, result.date);
+    let disk = if machine.disk.is_empty() { String::new() } else { format!("; {}", machine.disk) };
     let _ = writeln!(
         text,
-        "{} cores of {}, {}, {}; {}",
+        "{} cores of {}, {}, {}{disk}",
         machine.cores,
         machine.cpu,
         bytes(machine.memory_bytes as f64),
-        machine.kernel,
-        machine.disk
+        machine.kernel
     );
     aligned(&mut text, &rows, 2);
     text

@@ -134,6 +134,19 @@ impl Workload {
         }
     }
 
+    /// Returns the reason why the workload cannot be run on a server, if there is one: memcached's protocol has gets,
+    /// sets and deletes of single keys.
+    pub(crate) fn refuses_server(self) -> Option<&'static str> {
+        match self {
+            Self::ReadSeq | Self::ReadReverse | Self::SeekRandom | Self::YcsbE => Some("the protocol has no scans"),
+            Self::FillSync => Some("the server decides when writes are synced"),
+            Self::LinkLoad | Self::LinkBench => Some("the protocol has no lists and no batches"),
+            Self::Idle => Some("the server is another process; look at it there"),
+            Self::Flush | Self::Compact | Self::Wait | Self::Reopen => Some("the protocol has no such maintenance"),
+            _ => None,
+        }
+    }
+
     /// Returns true if the workload replaces single fields of records.
     pub(crate) fn updates_fields(self, options: &BenchOptions) -> bool {
         matches!(self, Self::YcsbA | Self::YcsbB | Self::YcsbF | Self::YcsbMixed)

@@ -281,3 +281,40 @@ fn inspect_asks_a_server_what_its_compactions_do() {
         assert!(failed.code == 1 && failed.stderr.contains(why), "{failed:?}");
     }
 }
+
+#[test]
+fn a_served_store_is_driven_by_the_benchmark() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let serving = Serving::start(at, &["--unix-socket", "socket"]);
+    let tcp = serving.address.to_string();
+    let socket = at.join("socket").display().to_string();
+    let bench = |address: &str, more: &[&str]| {
+        let short = ["bench", "--json", "--keys", "200", "--workloads", "fillrandom,readrandom,ycsb-load,ycsb-a"];
+        situ(at, &[&short[..], &["--connect", address], more].concat())
+    };
+    for (address, more, transport) in [
+        (&tcp, &[][..], "over TCP"),
+        (&socket, &["--transport", "socket"], "over Unix socket"),
+        (&socket, &[], "over shared memory"),
+    ] {
+        let result = bench(address, more).done().json();
+        assert!(result["store"].as_str().unwrap().ends_with(transport), "{}", result["store"]);
+        for phase in result["phases"].as_array().unwrap() {
+            assert_eq!(phase["operations"], 200, "{phase}");
+            assert!(phase["latencies"][0]["p99_ns"].as_u64().unwrap() > 0, "{phase}");
+        }
+    }
+    for (more, named) in [
+        (&["--workloads", "fillrandom,readseq"][..], "readseq"),
+        (&["--transport", "shared-memory"], "Unix socket"),
+        (&["--engine", "hash"], "--connect"),
+        (&["--memtable-bytes", "1M"], "--connect"),
+        (&["--keep"], "--keep"),
+    ] {
+        let refused = bench(&tcp, more);
+        let said = format!("{refused:?}");
+        assert!(refused.code != 0 && said.contains(named), "{more:?}: {said}");
+    }
+    assert!(!at.join("situ-bench-data").exists());
+}

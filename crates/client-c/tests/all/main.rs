@@ -56,23 +56,33 @@ fn tour(directory: &Path, link: impl IntoIterator<Item = impl AsRef<OsStr>>) -> 
     program
 }
 
-/// Takes the tour over Situ's server, and over memcached where it is installed.
+/// Takes the tour over Situ's server by each transport, and over memcached where it is installed.
 fn take(program: &Path) {
-    let options =
-        ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..ServerOptions::default() };
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("socket").to_str().unwrap().to_owned();
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        unix_socket: Some(socket.clone().into()),
+        threads: 1,
+        ..ServerOptions::default()
+    };
     let engine = CacheEngine::new(&situ::cache::Options::of_memory(64 << 20)).unwrap();
     let server = Server::start(&options, Arc::new(engine)).unwrap();
-    let tour = |servers: &str| {
-        let said = run(Command::new(program).arg(servers).env("LD_LIBRARY_PATH", libraries()));
+    let tour = |arguments: &[&str], transport: &str| {
+        let said = run(Command::new(program).args(arguments).env("LD_LIBRARY_PATH", libraries()));
         assert!(said.contains("> hello, world\n") && said.ends_with("done\n"), "{said}");
+        assert!(said.contains(&format!(" is reached over {transport}\n")), "{said}");
     };
-    tour(&server.addresses()[0].to_string());
+    tour(&[&server.addresses()[0].to_string()], "TCP");
+    tour(&[&socket], "shared memory");
+    tour(&[&format!("unix:{socket}"), "shared-memory"], "shared memory");
+    tour(&[&socket, "socket"], "Unix socket");
     server.stop(Duration::from_secs(10));
     let several: Option<Vec<Memcached>> = (0..2).map(|_| Memcached::start()).collect();
     match several {
         Some(several) => {
-            tour(&several[0].address.to_string());
-            tour(&format!("{}, {}", several[0].address, several[1].address));
+            tour(&[&several[0].address.to_string()], "TCP");
+            tour(&[&format!("{}, {}", several[0].address, several[1].address)], "TCP");
         }
         None => skipped("memcached is not installed"),
     }

@@ -1,5 +1,6 @@
 //! TCP and Unix sockets.
 
+use crate::options::TransportKind;
 use crate::stream::Stream;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -17,18 +18,27 @@ use std::time::{Duration, Instant};
 const QUEUE_FULL_PAUSE: Duration = Duration::from_millis(2);
 
 /// A connected socket.
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct Socket {
+    descriptor: OwnedFd,
+    kind: TransportKind,
+}
+
+impl Socket {
+    pub(crate) fn new(descriptor: OwnedFd, kind: TransportKind) -> Socket {
+        Socket { descriptor, kind }
+    }
+}
 
 impl Stream for Socket {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::retry_on_intr(|| rustix::io::read(&self.0, &mut *room))?)
+        Ok(rustix::io::retry_on_intr(|| rustix::io::read(&self.descriptor, &mut *room))?)
     }
 
     fn write(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         // A program in C may not ignore SIGPIPE.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let mut control = SendAncillaryBuffer::default();
-        Ok(rustix::io::retry_on_intr(|| sendmsg(&self.0, parts, &mut control, flags))?)
+        Ok(rustix::io::retry_on_intr(|| sendmsg(&self.descriptor, parts, &mut control, flags))?)
     }
 
     fn wait(&mut self, to_write: bool, until: Instant) -> io::Result<bool> {
@@ -36,7 +46,7 @@ impl Stream for Socket {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let left = Timespec::try_from(left).map_err(|_| ErrorKind::InvalidInput)?;
-            match poll(&mut [PollFd::new(&self.0, flags)], Some(&left)) {
+            match poll(&mut [PollFd::new(&self.descriptor, flags)], Some(&left)) {
                 Ok(0) => return Ok(false),
                 // An error or the end of the connection shows when it is read.
                 Ok(_) => return Ok(true),
@@ -48,6 +58,14 @@ impl Stream for Socket {
 
     fn line_read_bytes(&self) -> usize {
         16 << 10
+    }
+
+    fn kind(&self) -> TransportKind {
+        self.kind
+    }
+
+    fn into_unix_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>> {
+        if self.kind == TransportKind::UnixSocket { Ok(self.descriptor) } else { Err(self) }
     }
 }
 
@@ -69,7 +87,7 @@ pub(crate) fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Resul
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
-                return Ok(Socket(stream.into()));
+                return Ok(Socket::new(stream.into(), TransportKind::Tcp));
             }
             Err(error) => failure = error,
         }
@@ -100,7 +118,7 @@ pub(crate) fn connect_unix(path: &Path, deadline: Instant) -> io::Result<Socket>
     loop {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         match rustix::net::connect(&socket, &address) {
-            Ok(()) => return Ok(Socket(socket)),
+            Ok(()) => return Ok(Socket::new(socket, TransportKind::UnixSocket)),
             Err(Errno::AGAIN | Errno::INTR) if Instant::now() < deadline => std::thread::sleep(QUEUE_FULL_PAUSE),
             Err(Errno::AGAIN | Errno::INTR) => return Err(late()),
             Err(error) => return Err(error.into()),

@@ -1,7 +1,7 @@
 //! Futures: any executor can run them, queues are bounded, and every call ends by its deadline.
 
-use crate::flaky::Flaky;
-use situ_client::{AsyncClient, Error, Outcome};
+use crate::flaky::{Flaky, over_each_transport};
+use situ_client::{AsyncClient, Error, Outcome, TransportKind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -11,6 +11,15 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const IMPATIENCE: Duration = Duration::from_millis(150);
+
+over_each_transport! {
+    a_future_wakes_its_task_once,
+    a_future_of_a_stalling_server_ends_at_its_deadline,
+    a_full_queue_refuses_calls,
+    a_connection_that_breaks_in_a_batch_leaves_only_the_rest_unknown,
+    calls_end_although_the_client_is_dropped,
+    many_threads_share_a_client,
+}
 
 struct Unpark(Thread, AtomicUsize);
 
@@ -35,8 +44,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> (T, usize) {
 }
 
 /// A server that answers every line with `answer`, but the first only after a moment.
-fn answering(answer: &'static str) -> Flaky {
-    Flaky::start(move |_, guest| {
+fn answering(transport: TransportKind, answer: &'static str) -> Flaky {
+    Flaky::start(transport, move |_, guest| {
         std::thread::sleep(Duration::from_millis(50));
         while !guest.line().is_empty() {
             guest.say(answer);
@@ -44,9 +53,8 @@ fn answering(answer: &'static str) -> Flaky {
     })
 }
 
-#[test]
-fn a_future_wakes_its_task_once() {
-    let server = answering("7\r\n");
+fn a_future_wakes_its_task_once(transport: TransportKind) {
+    let server = answering(transport, "7\r\n");
     let client = AsyncClient::open(&server.options(PATIENCE)).unwrap();
     let (number, wakes) = block_on(client.increment("key", 1));
     assert_eq!((number.unwrap(), wakes), (Some(7), 1));
@@ -58,9 +66,8 @@ fn a_future_wakes_its_task_once() {
 }
 
 /// Nothing but the client's own clock ends this wait.
-#[test]
-fn a_future_of_a_stalling_server_ends_at_its_deadline() {
-    let server = Flaky::start(|_, guest| guest.stall());
+fn a_future_of_a_stalling_server_ends_at_its_deadline(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| guest.stall());
     let client = AsyncClient::open(&server.options(PATIENCE)).unwrap();
     let begun = Instant::now();
     // The first call keeps the lane busy for long; the others are queued behind it.
@@ -75,15 +82,14 @@ fn a_future_of_a_stalling_server_ends_at_its_deadline() {
         assert_eq!(error.outcome(), Outcome::NotDone, "it was not sent");
     }
     drop(slow);
-    let other = Flaky::start(|_, guest| guest.stall());
+    let other = Flaky::start(transport, |_, guest| guest.stall());
     let client = AsyncClient::open(&other.options(IMPATIENCE)).unwrap();
     assert_eq!(block_on(client.set("key", "value", ())).0.unwrap_err().outcome(), Outcome::Unknown);
     assert_eq!(client.get("key").wait().unwrap_err().outcome(), Outcome::NotDone);
 }
 
-#[test]
-fn a_full_queue_refuses_calls() {
-    let server = Flaky::start(|_, guest| guest.stall());
+fn a_full_queue_refuses_calls(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| guest.stall());
     let mut options = server.options(Duration::from_secs(2));
     options.queue_calls_max = 10;
     options.queue_bytes_max = 1000;
@@ -107,9 +113,8 @@ fn a_full_queue_refuses_calls() {
     drop((busy, first));
 }
 
-#[test]
-fn a_connection_that_breaks_in_a_batch_leaves_only_the_rest_unknown() {
-    let server = Flaky::start(|n, guest| {
+fn a_connection_that_breaks_in_a_batch_leaves_only_the_rest_unknown(transport: TransportKind) {
+    let server = Flaky::start(transport, |n, guest| {
         if n == 0 {
             // The batch behind this command is sent as a whole.
             let _ = guest.line();
@@ -143,9 +148,8 @@ fn a_connection_that_breaks_in_a_batch_leaves_only_the_rest_unknown() {
     assert_eq!(client.increment("key", 1).wait().unwrap(), Some(3));
 }
 
-#[test]
-fn calls_end_although_the_client_is_dropped() {
-    let server = answering("7\r\n");
+fn calls_end_although_the_client_is_dropped(transport: TransportKind) {
+    let server = answering(transport, "7\r\n");
     let client = AsyncClient::open(&server.options(PATIENCE)).unwrap();
     let replies: Vec<_> = (0..100).map(|_| client.increment("key", 1)).collect();
     drop(client);
@@ -154,9 +158,8 @@ fn calls_end_although_the_client_is_dropped() {
     }
 }
 
-#[test]
-fn many_threads_share_a_client() {
-    let server = answering("7\r\n");
+fn many_threads_share_a_client(transport: TransportKind) {
+    let server = answering(transport, "7\r\n");
     let client = AsyncClient::open(&server.options(PATIENCE)).unwrap();
     let (sender, receiver) = mpsc::channel();
     std::thread::scope(|scope| {

@@ -1,16 +1,37 @@
 //! Several servers: where keys go, back-off, reconnection, failover.
 
-use crate::flaky::Flaky;
-use crate::memcached::Memcached;
+use crate::engines::cache;
+use crate::flaky::{Flaky, over_each_transport};
 use crate::stock::memcached;
-use situ_client::{AsyncClient, Client, Error, Options, Outcome};
+use crate::wire::listen;
+use situ_client::{AsyncClient, Client, Error, Options, Outcome, TransportKind};
+use situ_server::{Server, ServerOptions};
+use std::any::Any;
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+over_each_transport! {
+    keys_lie_on_the_server_that_the_ring_names,
+    without_failover_the_keys_of_a_lost_server_have_errors_and_all_others_are_served,
+    with_failover_the_keys_of_a_lost_server_go_to_the_next_one,
+    failover_does_not_repeat_what_may_have_been_done,
+    a_server_that_is_down_costs_no_time_and_is_found_again,
+}
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn options<'a>(servers: impl IntoIterator<Item = &'a Memcached>, failover: bool) -> Options {
-    let mut options = Options::new(servers.into_iter().map(|server| server.address.to_string()));
+/// A server of its own; it ends with this.
+struct TestServer {
+    address: String,
+    _running: Box<dyn Any>,
+    /// The place of a Unix socket.
+    _directory: TempDir,
+}
+
+fn options<'a>(servers: impl IntoIterator<Item = &'a TestServer>, failover: bool) -> Options {
+    let mut options = Options::new(servers.into_iter().map(|server| server.address.clone()));
     options.timeout = PATIENCE;
     options.failover = failover;
     options
@@ -20,14 +41,33 @@ fn keys(count: usize) -> Vec<String> {
     (0..count).map(|n| format!("key:{n}")).collect()
 }
 
-/// Starts three servers, or says that the test is skipped.
-fn three() -> Option<Vec<Memcached>> {
-    (0..3).map(|_| memcached(&[])).collect()
+/// Starts three servers, or says that the test is skipped: memcached for TCP, Situ for the others.
+fn three(transport: TransportKind) -> Option<Vec<TestServer>> {
+    let start = |_| {
+        let directory = tempfile::tempdir().unwrap();
+        if transport == TransportKind::Tcp {
+            let server = memcached(&[])?;
+            let address = server.address.to_string();
+            return Some(TestServer { address, _running: Box::new(server), _directory: directory });
+        }
+        let socket = directory.path().join("socket");
+        let address = socket.to_str().unwrap().to_owned();
+        let shared_ring_bytes_max = if transport == TransportKind::SharedMemory { 64 << 10 } else { 0 };
+        let options = ServerOptions {
+            listen: Vec::new(),
+            unix_socket: Some(socket),
+            threads: 1,
+            shared_ring_bytes_max,
+            ..ServerOptions::default()
+        };
+        let server = Server::start(&options, cache()).unwrap();
+        Some(TestServer { address, _running: Box::new(server), _directory: directory })
+    };
+    (0..3).map(start).collect()
 }
 
-#[test]
-fn keys_lie_on_the_server_that_the_ring_names() {
-    let Some(servers) = three() else { return };
+fn keys_lie_on_the_server_that_the_ring_names(transport: TransportKind) {
+    let Some(servers) = three(transport) else { return };
     let client = Client::open(&options(&servers, false)).unwrap();
     let futures = AsyncClient::open(&options(&servers, false)).unwrap();
     let keys = keys(300);
@@ -40,7 +80,7 @@ fn keys_lie_on_the_server_that_the_ring_names() {
     let mut held = 0;
     for server in &servers {
         let alone = Client::open(&options([server], false)).unwrap();
-        let mine: Vec<_> = keys.iter().filter(|key| *client.server_of(key) == *server.address.to_string()).collect();
+        let mine: Vec<_> = keys.iter().filter(|key| *client.server_of(key) == *server.address).collect();
         assert!(mine.len() > 30, "{} keys", mine.len());
         held += mine.len();
         assert!(alone.get_many(&mine).unwrap().iter().all(Option::is_some));
@@ -58,12 +98,11 @@ fn keys_lie_on_the_server_that_the_ring_names() {
     assert!(client.get_many(&keys).unwrap().iter().all(Option::is_none));
 }
 
-#[test]
-fn without_failover_the_keys_of_a_lost_server_have_errors_and_all_others_are_served() {
-    let Some(mut servers) = three() else { return };
+fn without_failover_the_keys_of_a_lost_server_have_errors_and_all_others_are_served(transport: TransportKind) {
+    let Some(mut servers) = three(transport) else { return };
     let client = Client::open(&options(&servers, false)).unwrap();
     let futures = AsyncClient::open(&options(&servers, false)).unwrap();
-    let lost = servers.remove(1).address.to_string();
+    let lost = servers.remove(1).address.clone();
     for key in keys(100) {
         let (blocking, future) = (client.get(&key), futures.get(&key).wait());
         if *client.server_of(&key) == *lost {
@@ -79,9 +118,8 @@ fn without_failover_the_keys_of_a_lost_server_have_errors_and_all_others_are_ser
     assert!(futures.get_many(&keys(100)).wait().unwrap_err().is_unreachable());
 }
 
-#[test]
-fn with_failover_the_keys_of_a_lost_server_go_to_the_next_one() {
-    let Some(mut servers) = three() else { return };
+fn with_failover_the_keys_of_a_lost_server_go_to_the_next_one(transport: TransportKind) {
+    let Some(mut servers) = three(transport) else { return };
     let client = Client::open(&options(&servers, true)).unwrap();
     let futures = AsyncClient::open(&options(&servers, true)).unwrap();
     let keys = keys(100);
@@ -106,22 +144,24 @@ fn with_failover_the_keys_of_a_lost_server_go_to_the_next_one() {
 }
 
 /// A call whose command was sent does not go to another server: it could be run twice.
-#[test]
-fn failover_does_not_repeat_what_may_have_been_done() {
-    let hang_up = || Flaky::start(|_, guest| drop(guest.line()));
+fn failover_does_not_repeat_what_may_have_been_done(transport: TransportKind) {
+    let hang_up = || Flaky::start(transport, |_, guest| drop(guest.line()));
     let (one, two) = (hang_up(), hang_up());
-    let mut options = Options::new([one.address.to_string(), two.address.to_string()]);
+    let mut options = Options::new([one.address.clone(), two.address.clone()]);
     options.timeout = PATIENCE;
     options.failover = true;
     let client = Client::open(&options).unwrap();
     assert_eq!(client.increment("key", 1).unwrap_err().outcome(), Outcome::Unknown);
 }
 
-#[test]
-fn a_server_that_is_down_costs_no_time_and_is_found_again() {
-    // A port that was free a moment ago.
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut options = Options::new([address.to_string()]);
+fn a_server_that_is_down_costs_no_time_and_is_found_again(transport: TransportKind) {
+    let directory = tempfile::tempdir().unwrap();
+    let address = match transport {
+        // A port that was free a moment ago.
+        TransportKind::Tcp => TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string(),
+        _ => directory.path().join("socket").to_str().unwrap().to_owned(),
+    };
+    let mut options = Options::new([address.clone()]);
     options.timeout = PATIENCE;
     let client = Client::open(&options).unwrap();
     let futures = AsyncClient::open(&options).unwrap();
@@ -137,16 +177,9 @@ fn a_server_that_is_down_costs_no_time_and_is_found_again() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(down > 20, "most calls fail without an attempt: {down}");
-    let listener = TcpListener::bind(address).unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            std::thread::spawn(move || {
-                let mut line = [0; 9];
-                while std::io::Read::read_exact(&mut stream, &mut line).is_ok() {
-                    let _ = std::io::Write::write_all(&mut stream, b"END\r\n");
-                }
-            });
+    listen(&address, transport, Arc::default(), |_, guest| {
+        while !guest.line().is_empty() {
+            guest.say("END\r\n");
         }
     });
     let begun = Instant::now();

@@ -3,7 +3,7 @@
 use crate::vocabulary::{all_commands, options};
 use situ::hash::{HashOptions, HashStoreBuilder};
 use situ::{Durability, Options};
-use situ_client::{Client, Login};
+use situ_client::{Client, Login, TransportChoice, TransportKind};
 use situ_server::{CacheEngine, Engine, HashEngine, Server, ServerOptions, StoreEngine};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// Runs all commands over TCP and over a Unix socket.
+/// Runs all commands over each transport.
 fn run_over<E: Engine>(engine: Arc<E>, directory: &Path) {
     let socket = directory.join("socket");
     let options = ServerOptions {
@@ -22,12 +22,13 @@ fn run_over<E: Engine>(engine: Arc<E>, directory: &Path) {
         ..ServerOptions::default()
     };
     let server = Server::start(&options, engine).unwrap();
-    all_commands(&server.addresses()[0].to_string(), VALUE_BYTES_MAX);
-    all_commands(socket.to_str().unwrap(), VALUE_BYTES_MAX);
+    all_commands(&server.addresses()[0].to_string(), (TransportChoice::Auto, TransportKind::Tcp), VALUE_BYTES_MAX);
+    all_commands(socket.to_str().unwrap(), (TransportChoice::Socket, TransportKind::UnixSocket), VALUE_BYTES_MAX);
+    all_commands(socket.to_str().unwrap(), (TransportChoice::Auto, TransportKind::SharedMemory), VALUE_BYTES_MAX);
     server.stop(Duration::from_secs(10));
 }
 
-fn cache() -> Arc<CacheEngine> {
+pub(crate) fn cache() -> Arc<CacheEngine> {
     Arc::new(CacheEngine::new(&situ::cache::Options::of_memory(64 << 20)).unwrap())
 }
 

@@ -1,12 +1,13 @@
 //! Servers that hang up, stall, or say what is no answer: every call ends by its deadline, with an error that says what
 //! may have happened.
 
-use situ_client::{Client, Error, Options, Outcome};
+use crate::wire::{Wire, listen};
+use situ_client::{Client, Error, Options, Outcome, TransportKind};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Enough for a call that must not fail, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -14,9 +15,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const IMPATIENCE: Duration = Duration::from_millis(150);
 
 /// A connection of a client, seen from a server.
-pub(crate) struct Guest(BufReader<TcpStream>);
+pub(crate) struct Guest(BufReader<Box<dyn Wire>>);
 
 impl Guest {
+    pub(crate) fn new(wire: Box<dyn Wire>) -> Guest {
+        Guest(BufReader::new(wire))
+    }
+
     /// Returns the next line, empty at the end.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
@@ -40,29 +45,27 @@ impl Guest {
 
 /// A server that serves its n-th connection by a function.
 pub(crate) struct Flaky {
-    pub(crate) address: SocketAddr,
+    pub(crate) address: String,
     accepted: Arc<AtomicUsize>,
+    /// The place of a Unix socket.
+    _directory: TempDir,
 }
 
 impl Flaky {
-    pub(crate) fn start(serve: impl Fn(usize, &mut Guest) + Send + Sync + 'static) -> Flaky {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+    /// Starts a server that offers one transport.
+    pub(crate) fn start(transport: TransportKind, serve: impl Fn(usize, &mut Guest) + Send + Sync + 'static) -> Flaky {
+        let directory = tempfile::tempdir().unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
-        let (serve, count) = (Arc::new(serve), Arc::clone(&accepted));
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let stream = stream.unwrap();
-                stream.set_nodelay(true).unwrap();
-                let (serve, n) = (Arc::clone(&serve), count.fetch_add(1, Ordering::SeqCst));
-                std::thread::spawn(move || serve(n, &mut Guest(BufReader::new(stream))));
-            }
-        });
-        Flaky { address, accepted }
+        let address = match transport {
+            TransportKind::Tcp => "127.0.0.1:0".to_owned(),
+            _ => directory.path().join("socket").to_str().unwrap().to_owned(),
+        };
+        let address = listen(&address, transport, Arc::clone(&accepted), serve);
+        Flaky { address, accepted, _directory: directory }
     }
 
     pub(crate) fn options(&self, timeout: Duration) -> Options {
-        let mut options = Options::new([self.address.to_string()]);
+        let mut options = Options::new([self.address.clone()]);
         options.timeout = timeout;
         options
     }
@@ -76,6 +79,39 @@ impl Flaky {
     }
 }
 
+/// Runs each test over each transport.
+macro_rules! over_each_transport {
+    ($($test:ident,)*) => {
+        mod tcp {
+            $(#[test] fn $test() { super::$test(situ_client::TransportKind::Tcp); })*
+        }
+        mod unix_socket {
+            $(#[test] fn $test() { super::$test(situ_client::TransportKind::UnixSocket); })*
+        }
+        mod shared_memory {
+            $(#[test] fn $test() { super::$test(situ_client::TransportKind::SharedMemory); })*
+        }
+    };
+}
+pub(crate) use over_each_transport;
+
+over_each_transport! {
+    a_call_that_waits_uses_no_processor,
+    a_server_that_hangs_up_leaves_the_outcome_of_a_write_unknown,
+    a_server_that_hangs_up_leaves_no_doubt_about_a_read,
+    half_an_answer_and_the_end_is_a_broken_connection,
+    a_stalling_server_is_given_up_at_the_deadline,
+    a_server_that_does_not_read_is_given_up_at_the_deadline,
+    an_answer_without_an_end_is_given_up_at_the_deadline,
+    an_answer_in_single_bytes_is_an_answer,
+    garbage_is_an_error_of_one_call,
+    a_connection_closed_while_idle_is_replaced_before_a_write,
+    a_read_is_repeated_on_a_fresh_connection_once,
+    an_error_answer_does_not_cost_the_connection,
+    a_refused_command_with_a_value_costs_the_connection,
+    calls_beyond_the_bound_of_connections_wait_until_their_deadline,
+}
+
 /// Runs a call that must end soon after `IMPATIENCE`.
 fn late<T: std::fmt::Debug>(call: impl FnOnce() -> Result<T, Error>) -> Error {
     let begun = Instant::now();
@@ -86,9 +122,8 @@ fn late<T: std::fmt::Debug>(call: impl FnOnce() -> Result<T, Error>) -> Error {
     error
 }
 
-#[test]
-fn a_server_that_hangs_up_leaves_the_outcome_of_a_write_unknown() {
-    let server = Flaky::start(|_, guest| drop(guest.line()));
+fn a_server_that_hangs_up_leaves_the_outcome_of_a_write_unknown(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| drop(guest.line()));
     let client = server.client(PATIENCE);
     let error = client.set("key", "value", ()).unwrap_err();
     assert!(matches!(error, Error::Broken { .. }), "{error}");
@@ -99,20 +134,18 @@ fn a_server_that_hangs_up_leaves_the_outcome_of_a_write_unknown() {
     }
 }
 
-#[test]
-fn a_server_that_hangs_up_leaves_no_doubt_about_a_read() {
-    let server = Flaky::start(|_, guest| drop(guest.line()));
+fn a_server_that_hangs_up_leaves_no_doubt_about_a_read(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| drop(guest.line()));
     let error = server.client(PATIENCE).get("key").unwrap_err();
     assert!(matches!(error, Error::Broken { .. }), "{error}");
     assert_eq!(error.outcome(), Outcome::NotDone);
 }
 
-#[test]
-fn half_an_answer_and_the_end_is_a_broken_connection() {
+fn half_an_answer_and_the_end_is_a_broken_connection(transport: TransportKind) {
     for half in
         ["STO", "STORED\r", "VALUE key 0 5\r\nval", "VALUE key 0 5\r\nvalue\r\n", "VALUE key 0 5\r\nvalue\r\nEN"]
     {
-        let server = Flaky::start(move |_, guest| {
+        let server = Flaky::start(transport, move |_, guest| {
             let _ = guest.line();
             guest.say(half);
         });
@@ -125,15 +158,14 @@ fn half_an_answer_and_the_end_is_a_broken_connection() {
     }
 }
 
-#[test]
-fn a_stalling_server_is_given_up_at_the_deadline() {
+fn a_stalling_server_is_given_up_at_the_deadline(transport: TransportKind) {
     for half in ["", "S", "VALUE key 0 1000000\r\nbeginning", "VALUE key 0 1\r\nx"] {
-        let server = Flaky::start(move |_, guest| {
+        let server = Flaky::start(transport, move |_, guest| {
             guest.say(half);
             guest.stall();
         });
         // Early bytes are no answer; these come after the command.
-        let server = if half.is_empty() { server } else { after_command(half) };
+        let server = if half.is_empty() { server } else { after_command(transport, half) };
         let client = server.client(IMPATIENCE);
         match half.starts_with('S') {
             true => assert_eq!(late(|| client.set("key", "value", ())).outcome(), Outcome::Unknown),
@@ -142,27 +174,25 @@ fn a_stalling_server_is_given_up_at_the_deadline() {
     }
 }
 
-fn after_command(text: &'static str) -> Flaky {
-    Flaky::start(move |_, guest| {
+fn after_command(transport: TransportKind, text: &'static str) -> Flaky {
+    Flaky::start(transport, move |_, guest| {
         let _ = guest.line();
         guest.say(text);
         guest.stall();
     })
 }
 
-#[test]
-fn a_server_that_does_not_read_is_given_up_at_the_deadline() {
-    let server = Flaky::start(|_, _| std::thread::sleep(PATIENCE));
+fn a_server_that_does_not_read_is_given_up_at_the_deadline(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, _| std::thread::sleep(PATIENCE));
     let value = vec![0; 64 << 20];
     let client = server.client(IMPATIENCE);
     assert_eq!(late(|| client.set("key", &value, ())).outcome(), Outcome::Unknown);
 }
 
 /// A server that always has something to say, fast or slowly, is given up at the deadline, too.
-#[test]
-fn an_answer_without_an_end_is_given_up_at_the_deadline() {
+fn an_answer_without_an_end_is_given_up_at_the_deadline(transport: TransportKind) {
     for (size, pause) in [(1, Duration::from_millis(2)), (1 << 20, Duration::ZERO)] {
-        let server = Flaky::start(move |_, guest| {
+        let server = Flaky::start(transport, move |_, guest| {
             let _ = guest.line();
             guest.say("VALUE key 0 1073741824\r\n");
             let begun = Instant::now();
@@ -175,7 +205,7 @@ fn an_answer_without_an_end_is_given_up_at_the_deadline() {
         let client = server.client(IMPATIENCE);
         late(|| client.get("key"));
     }
-    let server = Flaky::start(|_, guest| {
+    let server = Flaky::start(transport, |_, guest| {
         let _ = guest.line();
         (0..70_000).for_each(|_| guest.say("STAT name value\r\n"));
     });
@@ -183,9 +213,8 @@ fn an_answer_without_an_end_is_given_up_at_the_deadline() {
     assert!(matches!(error, Error::Garbled { .. }), "{error}");
 }
 
-#[test]
-fn an_answer_in_single_bytes_is_an_answer() {
-    let server = Flaky::start(|_, guest| {
+fn an_answer_in_single_bytes_is_an_answer(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| {
         while !guest.line().is_empty() {
             for byte in "VALUE key 3 5\r\nvalue\r\nEND\r\n".chars() {
                 guest.say(&byte.to_string());
@@ -202,8 +231,7 @@ fn an_answer_in_single_bytes_is_an_answer() {
 }
 
 /// The first connection has garbage. The client closes it, and the next call has a new one.
-#[test]
-fn garbage_is_an_error_of_one_call() {
+fn garbage_is_an_error_of_one_call(transport: TransportKind) {
     for garbage in [
         "HTTP/1.1 400 Bad Request\r\n",
         "\r\n",
@@ -214,7 +242,7 @@ fn garbage_is_an_error_of_one_call() {
         "VALUE key 0 99999999999999999999\r\n",
         "END\r\nEND\r\n",
     ] {
-        let server = Flaky::start(move |n, guest| {
+        let server = Flaky::start(transport, move |n, guest| {
             while !guest.line().is_empty() {
                 guest.say(if n == 0 { garbage } else { "END\r\n" });
             }
@@ -231,9 +259,8 @@ fn garbage_is_an_error_of_one_call() {
 }
 
 /// A server may close idle connections. A write notices before it is sent, so its outcome is not unknown.
-#[test]
-fn a_connection_closed_while_idle_is_replaced_before_a_write() {
-    let server = Flaky::start(|_, guest| {
+fn a_connection_closed_while_idle_is_replaced_before_a_write(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| {
         let _ = guest.line();
         guest.bytes(7);
         guest.say("STORED\r\n");
@@ -248,9 +275,8 @@ fn a_connection_closed_while_idle_is_replaced_before_a_write() {
 }
 
 /// The server closes the connection when the second command comes: too late to notice before.
-#[test]
-fn a_read_is_repeated_on_a_fresh_connection_once() {
-    let server = Flaky::start(|_, guest| {
+fn a_read_is_repeated_on_a_fresh_connection_once(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| {
         let _ = guest.line();
         guest.say("END\r\n");
         let _ = guest.line();
@@ -265,9 +291,8 @@ fn a_read_is_repeated_on_a_fresh_connection_once() {
     assert_eq!(error.outcome(), Outcome::Unknown);
 }
 
-#[test]
-fn an_error_answer_does_not_cost_the_connection() {
-    let server = Flaky::start(|_, guest| {
+fn an_error_answer_does_not_cost_the_connection(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| {
         while !guest.line().is_empty() {
             guest.say("SERVER_ERROR out of memory writing get response\r\n");
         }
@@ -281,9 +306,8 @@ fn an_error_answer_does_not_cost_the_connection() {
 }
 
 /// A server that does not know a storage command reads the value as a command.
-#[test]
-fn a_refused_command_with_a_value_costs_the_connection() {
-    let server = Flaky::start(|_, guest| {
+fn a_refused_command_with_a_value_costs_the_connection(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| {
         while !guest.line().is_empty() {
             guest.say("ERROR\r\n");
         }
@@ -296,9 +320,8 @@ fn a_refused_command_with_a_value_costs_the_connection() {
     }
 }
 
-#[test]
-fn calls_beyond_the_bound_of_connections_wait_until_their_deadline() {
-    let server = Flaky::start(|_, guest| guest.stall());
+fn calls_beyond_the_bound_of_connections_wait_until_their_deadline(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| guest.stall());
     let mut options = server.options(PATIENCE);
     options.connections_max = 2;
     let client = Client::open(&options).unwrap();
@@ -315,4 +338,17 @@ fn calls_beyond_the_bound_of_connections_wait_until_their_deadline() {
         assert_eq!(error.outcome(), Outcome::NotDone, "nothing was sent");
     });
     assert_eq!(server.accepted(), 2);
+}
+
+/// A wait in shared memory looks at the memory for a moment, and then sleeps.
+fn a_call_that_waits_uses_no_processor(transport: TransportKind) {
+    let server = Flaky::start(transport, |_, guest| guest.stall());
+    let client = server.client(Duration::from_secs(1));
+    let used = || {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    };
+    let before = used();
+    client.get("key").unwrap_err();
+    assert!(used() - before < Duration::from_millis(100), "{:?} of a second", used() - before);
 }

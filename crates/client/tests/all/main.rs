@@ -10,5 +10,7 @@ mod asynchronous; // futures, bounds of queues, deadlines
 mod cluster; // several servers: where keys go, back-off, failover
 mod engines; // all commands over the engines of Situ's server
 mod flaky; // servers that hang up, stall, or say what is no answer
+mod killed; // servers and clients that are killed in the middle of commands
 mod stock; // all commands over memcached
 mod vocabulary; // the commands, for both
+mod wire; // the server's side of the transports

@@ -3,7 +3,7 @@
 use crate::memcached::Memcached;
 use crate::skipped::skipped;
 use crate::vocabulary::{all_commands, options};
-use situ_client::{Client, Error, Login};
+use situ_client::{Client, Error, Login, TransportChoice, TransportKind};
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ pub(crate) fn memcached(options: &[&str]) -> Option<Memcached> {
 #[test]
 fn memcached_answers_all_commands() {
     let Some(memcached) = memcached(&[]) else { return };
-    all_commands(&memcached.address.to_string(), 1 << 20);
+    all_commands(&memcached.address.to_string(), (TransportChoice::Auto, TransportKind::Tcp), 1 << 20);
 }
 
 struct Process(Child);
@@ -48,7 +48,7 @@ fn memcached_answers_all_commands_over_a_unix_socket() {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(10));
     }
-    all_commands(path.to_str().unwrap(), 1 << 20);
+    all_commands(path.to_str().unwrap(), (TransportChoice::Auto, TransportKind::UnixSocket), 1 << 20);
 }
 
 #[test]

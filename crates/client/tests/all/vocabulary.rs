@@ -1,6 +1,9 @@
 //! All commands over a server that is given: memcached and Situ answer the same.
 
-use situ_client::{AsyncClient, Attributes, Cas, Client, Error, Expiry, Item, Options, Outcome};
+use situ_client::{
+    AsyncClient, Attributes, Cas, Client, Error, Expiry, Item, Options, Outcome, TransportChoice, TransportKind,
+};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Options with the patience of a loaded machine.
@@ -14,9 +17,13 @@ fn item(value: impl Into<Vec<u8>>, flags: u32) -> Option<Item> {
     Some(Item { value: value.into(), flags })
 }
 
-/// Runs all commands of both clients. The server refuses a value of one byte more than `refused_above`.
-pub(crate) fn all_commands(address: &str, refused_above: usize) {
-    let client = Client::open(&options(address)).unwrap();
+/// Runs all commands of both clients, over the transport that the choice leads to. The server refuses a value of one
+/// byte more than `refused_above`.
+pub(crate) fn all_commands(address: &str, (choice, transport): (TransportChoice, TransportKind), refused_above: usize) {
+    let mut options = options(address);
+    options.transport = choice;
+    let client = Client::open(&options).unwrap();
+    assert_eq!(client.transports()[0].1, None);
     client.flush_all(Duration::ZERO).unwrap();
     storing(&client);
     counting(&client);
@@ -25,9 +32,13 @@ pub(crate) fn all_commands(address: &str, refused_above: usize) {
     sizes(&client, refused_above);
     refusals(&client, refused_above);
     about_servers(&client, address);
-    futures(&AsyncClient::open(&options(address)).unwrap());
+    let asynchronous = AsyncClient::open(&options).unwrap();
+    futures(&asynchronous);
     client.flush_all(Duration::ZERO).unwrap();
     assert_eq!(client.get("visits").unwrap(), None);
+    for transports in [client.transports(), asynchronous.transports()] {
+        assert_eq!(transports, [(Arc::from(address), Some(transport))]);
+    }
 }
 
 fn storing(client: &Client) {

@@ -114,17 +114,10 @@ impl Stream {
         if shared.is_gone {
             return Err(Errno::PIPE);
         }
-        let mut sent = 0;
-        for slice in slices {
-            let Ok(bytes) = shared.rings.write(slice) else {
-                shared.is_broken = true;
-                return Err(BREACH);
-            };
-            sent += bytes;
-            if bytes < slice.len() {
-                break;
-            }
-        }
+        let Ok(sent) = shared.rings.write_parts(slices) else {
+            shared.is_broken = true;
+            return Err(BREACH);
+        };
         ring(&mut shared.rings, &self.socket);
         if sent == 0 && slices.iter().any(|slice| !slice.is_empty()) { Err(Errno::AGAIN) } else { Ok(sent) }
     }

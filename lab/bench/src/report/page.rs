@@ -451,7 +451,8 @@ fn figures_table(phases: &[(usize, &str, &PhaseResult)], html: &mut String) {
                 first(cpu.unwrap_or_default()),
                 first(time(phase.settle_seconds * 1e9)),
                 first(phase.disk_bytes_written.map(|written| bytes(written as f64)).unwrap_or_default()),
-                first(bytes(phase.disk_bytes as f64)),
+                // The files of a server are unknown.
+                first(if phase.disk_bytes > 0 { bytes(phase.disk_bytes as f64) } else { String::new() }),
             ];
             let name = first(format!("<span class=\"swatch {}\"></span>{}", subject_class(*subject), escape(label)));
             let _ = write!(html, "<tr><td>{name}</td>");

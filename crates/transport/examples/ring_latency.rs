@@ -1,6 +1,6 @@
 //! Measures the latency of SET and GET over shared memory, a Unix socket and TCP: one request at a time, one client.
 //!
-//! `cargo run --release -p situ-transport --example latency -- UNIX_SOCKET HOST:PORT [SECONDS]`
+//! `cargo run --release -p situ-transport --example ring_latency -- UNIX_SOCKET HOST:PORT [SECONDS]`
 
 use situ_transport::ClientEnd;
 use std::io::{Read, Write};
@@ -87,7 +87,7 @@ fn row(name: &str, bytes: usize, wire: &mut dyn Wire, seconds: f64) {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [path, address, rest @ ..] = &arguments[..] else {
-        eprintln!("usage: latency UNIX_SOCKET HOST:PORT [SECONDS]");
+        eprintln!("usage: ring_latency UNIX_SOCKET HOST:PORT [SECONDS]");
         std::process::exit(2);
     };
     let seconds = rest.first().map_or(1.0, |text| text.parse().expect("a number of seconds"));

@@ -1,0 +1,71 @@
+//! Measures the latency of SET and GET: one client, one request at a time, a server in another process.
+//!
+//! `cargo run --release -p situ-client --example latency -- ADDRESS [TRANSPORT [SECONDS]]`
+//!
+//! The transport is `auto`, `socket` or `shared-memory`. Each line of the output is a case, as an object of JSON. Times
+//! are in microseconds.
+
+use situ_client::{Client, Error, Options, TransportChoice};
+use std::error::Error as StdError;
+use std::time::{Duration, Instant};
+
+const VALUE_BYTES: [usize; 4] = [32, 512, 1 << 10, 4 << 10];
+const KEYS: usize = 100;
+
+/// Requests that are not counted, before each case.
+const WARM_UP: usize = 1000;
+
+fn measure(seconds: f64, mut request: impl FnMut(usize) -> Result<(), Error>) -> Result<Vec<Duration>, Error> {
+    (0..WARM_UP).try_for_each(&mut request)?;
+    let (begun, mut times) = (Instant::now(), Vec::new());
+    while begun.elapsed().as_secs_f64() < seconds {
+        let at = Instant::now();
+        request(times.len())?;
+        times.push(at.elapsed());
+    }
+    times.sort();
+    Ok(times)
+}
+
+fn main() -> Result<(), Box<dyn StdError>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [address, rest @ ..] = &arguments[..] else {
+        return Err("usage: latency ADDRESS [TRANSPORT [SECONDS]]".into());
+    };
+    let mut options = Options::new([address]);
+    options.transport = match rest.first().map_or("auto", String::as_str) {
+        "auto" => TransportChoice::Auto,
+        "socket" => TransportChoice::Socket,
+        "shared-memory" => TransportChoice::SharedMemory,
+        other => return Err(format!("{other} is no transport: write auto, socket or shared-memory").into()),
+    };
+    let seconds: f64 = rest.get(1).map_or(Ok(2.0), |text| text.parse())?;
+    if !(seconds > 0.0 && seconds < 1e6) {
+        return Err("SECONDS must be above 0".into());
+    }
+    let client = Client::open(&options)?;
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("latency:{key}")).collect();
+    let mut found = Vec::new();
+    for bytes in VALUE_BYTES {
+        let value = vec![b'v'; bytes];
+        let set = measure(seconds, |n| client.set(&keys[n % KEYS], &value, ()))?;
+        let get = measure(seconds, |n| {
+            client.get_into(&keys[n % KEYS], &mut found)?;
+            assert_eq!(found.len(), bytes, "the server has lost an item");
+            Ok(())
+        })?;
+        let (server, transport) = client.transports().remove(0);
+        let transport = transport.map(|transport| transport.to_string()).unwrap_or_default();
+        for (operation, times) in [("SET", set), ("GET", get)] {
+            let micros = |share: f64| times[(times.len() as f64 * share) as usize].as_secs_f64() * 1e6;
+            println!(
+                "{{\"server\": {server:?}, \"transport\": {transport:?}, \"operation\": {operation:?}, \"value_bytes\": {bytes}, \
+                 \"requests\": {}, \"p50_us\": {:.2}, \"p99_us\": {:.2}}}",
+                times.len(),
+                micros(0.5),
+                micros(0.99),
+            );
+        }
+    }
+    Ok(())
+}
