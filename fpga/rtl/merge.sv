@@ -5,6 +5,10 @@
 // lose a word are out of the entry; what the others have is the winner's word, and goes on at once. So an entry takes
 // a cycle a word, however many ways there are.
 //
+// The rings move behind an entry. If one way is left before the trailer, it is the winner, and they move in the
+// trailer's cycle. If several are left, they have versions of one key: the trailers decide, and the rings move a cycle
+// later, from a register. So no comparison reaches a ring in its own cycle.
+//
 // Two ways that are still there behind the trailer have one internal key: an error.
 `default_nettype none
 module merge #(
@@ -34,7 +38,8 @@ module merge #(
     output reg                   twice,
     output reg  [WBITS-1:0]      twice_way
 );
-    reg              first, at_trailer;
+    // `sole`: one way is left. `ending`: the trailers have decided, and the rings move.
+    reg              first, at_trailer, sole, ending;
     reg  [WAYS-1:0]  alive;
     wire [WAYS-1:0]  in = first ? ready : alive;
 
@@ -97,13 +102,13 @@ module merge #(
     // An entry begins when each way has one, or will have none.
     wire [WAYS-1:0] none = done & empty & ~ready;
     wire all_there = (&(ready | none)) && (|ready);
-    wire go = !halt && !twice && (all_there || !first) && (!out_valid || out_ready);
-    wire ends = go && at_trailer;
+    wire go = !halt && !twice && !ending && (all_there || !first) && (!out_valid || out_ready);
+    wire ends = go && at_trailer && sole;
 
     for (genvar w = 0; w < WAYS; w++) begin : g_out
         assign step[w]   = go && !at_trailer;
-        assign pop[w]    = ends && best[w];
-        assign rewind[w] = ends;
+        assign pop[w]    = (ends && alive[w]) || (ending && out_best[w]);
+        assign rewind[w] = ends || ending;
     end
 
     always_ff @(posedge clk) begin
@@ -113,13 +118,17 @@ module merge #(
             out_valid  <= 1'b0;
             twice      <= 1'b0;
             finished   <= 1'b0;
+            ending     <= 1'b0;
         end else begin
             if (out_ready) out_valid <= 1'b0;
+            ending <= go && at_trailer && !sole;
+            if (ends || ending) first <= 1'b1;
+            else if (go) first <= 1'b0;
             if (go) begin
                 out_valid   <= 1'b1;
                 out_trailer <= at_trailer;
                 alive       <= left;
-                first       <= at_trailer;
+                sole        <= rest == 0;
                 at_trailer  <= !at_trailer && goes_on == 0;
                 twice       <= at_trailer && rest != 0;
             end
@@ -138,6 +147,7 @@ module merge #(
         if (!clear && go) begin
             a_one_wins : assert (left != 0);
             a_winners_were_in : assert ((left & ~in) == 0);
+            a_the_sole_one_wins : assert (!ends || best == alive);
             for (int v = 0; v < WAYS; v++)
                 for (int w = 0; w < WAYS; w++) a_equal_words : assert (!(left[v] && left[w]) || word[v] == word[w]);
         end
