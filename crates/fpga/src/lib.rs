@@ -22,10 +22,12 @@
 
 #![deny(unsafe_code)]
 
+mod chip;
 mod device;
 mod host;
 mod model;
 
+pub use chip::{Chip, ChipAnswer, Flip, RegisterError, registers};
 pub use device::OpenSimulated;
 pub use host::{FlatAnswer, NotRun, Simulated};
 pub use model::{Cycle, Memory, missing};
