@@ -87,7 +87,7 @@ fn lanes() -> Result<(), Box<dyn std::error::Error>> {
     row("lock-step", &|status| if status >> 16 & 1 != 0 { '#' } else { '.' });
     row("answers that wait", &|status| digit(status >> 4 & 7));
     println!("{:<18}{}", "host takes", looks.iter().map(|look| look.2).collect::<String>());
-    println!("cycles of a task alone: {alone}; of each task in turn: {cycles:?}");
+    println!("input of a task: {} B; cycles alone: {alone}; of each task in turn: {cycles:?}", data.len());
     Ok(())
 }
 
