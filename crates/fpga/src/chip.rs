@@ -122,7 +122,7 @@ pub struct ChipAnswer {
     pub lane: u32,
     /// Two lanes ran it, and the chip compared them.
     pub lockstep: bool,
-    /// What the model of all devices answers, or the reason why there is none.
+    /// The answer of the model of all devices, or the reason why there is none.
     pub outcome: Result<FlatAnswer, NotRun>,
 }
 

@@ -1,8 +1,10 @@
 //! The verilated unit behind one call, and the verilated chip.
 //!
-//! The structs here are those of `model/model.h`, the functions of the chip those of `model/chip.h`. **Invariants**: the C++ code writes into the buffers that a call
-//! passes, up to the lengths that it passes, and keeps no pointer. Offsets that a task names are inside its data, which
-//! the decoder of tasks has checked; beyond the data, the simulated memory answers with a constant.
+//! The structs here are those of `model/model.h`, the functions of the chip those of `model/chip.h`.
+//!
+//! **Invariants**: the C++ code writes into the buffers that a call passes, up to the lengths that it passes, and keeps
+//! no pointer. Offsets that a task names are inside its data, which the decoder of tasks has checked; beyond the data,
+//! the simulated memory answers with a constant.
 
 /// The ways of the unit.
 pub(crate) const WAYS: usize = 4;
