@@ -7,10 +7,9 @@
 //! `fpga/registers.md` has the registers, and the words of tasks and answers.
 
 use crate::host::{FlatAnswer, NotRun, decoded, flat_answer};
-use crate::model::{self, BusError, ChipModel, Memory, UnitResult, UnitTask, WAYS};
+use crate::model::{self, ChipModel, Memory, RegisterError, UnitResult, UnitTask, WAYS};
 use situ_accel::DeviceTask;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Byte addresses of registers.
 pub mod registers {
@@ -59,35 +58,6 @@ const CODE_DONE: u32 = 0;
 const CODE_FAILED: u32 = 1;
 const CODE_MISMATCH: u32 = 2;
 const CODE_STOPPED: u32 = 3;
-
-/// The reason why a register was not read or written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RegisterError {
-    /// The chip refuses the access: no such register, a value that it does not take, or a queue that is full or empty.
-    Refused,
-    /// The chip has a flaw.
-    Fault(String),
-}
-
-impl fmt::Display for RegisterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RegisterError::Refused => f.write_str("the chip refuses the access"),
-            RegisterError::Fault(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for RegisterError {}
-
-impl From<BusError> for RegisterError {
-    fn from(error: BusError) -> RegisterError {
-        match error {
-            BusError::Refused => RegisterError::Refused,
-            BusError::Fault(why) => RegisterError::Fault(why),
-        }
-    }
-}
 
 impl From<RegisterError> for NotRun {
     fn from(error: RegisterError) -> NotRun {
@@ -172,7 +142,7 @@ impl Chip {
     /// # Errors
     /// The chip refuses the access, or has a flaw.
     pub fn read(&mut self, addr: u32) -> Result<u32, RegisterError> {
-        Ok(self.model.bus(None, addr)?)
+        self.model.bus(None, addr)
     }
 
     /// Writes a register.
@@ -180,8 +150,7 @@ impl Chip {
     /// # Errors
     /// The chip refuses the access, or has a flaw.
     pub fn write(&mut self, addr: u32, value: u32) -> Result<(), RegisterError> {
-        self.model.bus(Some(value), addr)?;
-        Ok(())
+        self.model.bus(Some(value), addr).map(|_| ())
     }
 
     /// Runs until the chip interrupts, or some cycles have passed. Returns the cycles.

@@ -30,7 +30,7 @@ mod device;
 mod host;
 mod model;
 
-pub use chip::{Chip, ChipAnswer, Flip, RegisterError, registers};
+pub use chip::{Chip, ChipAnswer, Flip, registers};
 pub use device::OpenSimulated;
 pub use host::{FlatAnswer, NotRun, Simulated};
-pub use model::{Cycle, Memory, missing};
+pub use model::{Cycle, Memory, RegisterError, missing};

@@ -6,6 +6,8 @@
 //! no pointer. Offsets that a task names are inside its data, which the decoder of tasks has checked; beyond the data,
 //! the simulated memory answers with a constant.
 
+use std::fmt;
+
 /// The ways of the unit.
 pub(crate) const WAYS: usize = 4;
 /// The unit's snapshots.
@@ -110,14 +112,25 @@ pub(crate) fn run(_: &UnitTask, _: &[u8], _: Memory, _: &mut [Cycle]) -> Result<
 #[cfg(fpga_model)]
 pub(crate) use circuit::{ChipModel, run};
 
-/// The reason why a request on the chip's bus has no answer.
+/// The reason why a register was not read or written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum BusError {
-    /// The chip says that there is no such access.
+pub enum RegisterError {
+    /// The chip refuses the access: no such register, a value that it does not take, or a queue that is full or empty.
     Refused,
     /// The chip has a flaw.
     Fault(String),
 }
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegisterError::Refused => f.write_str("the chip refuses the access"),
+            RegisterError::Fault(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for RegisterError {}
 
 /// The chip of a build without a simulation: there is none.
 #[cfg(not(fpga_model))]
@@ -142,7 +155,7 @@ impl ChipModel {
         match *self {}
     }
 
-    pub(crate) fn bus(&mut self, _: Option<u32>, _: u32) -> Result<u32, BusError> {
+    pub(crate) fn bus(&mut self, _: Option<u32>, _: u32) -> Result<u32, RegisterError> {
         match *self {}
     }
 
@@ -158,7 +171,7 @@ impl ChipModel {
 #[cfg(fpga_model)]
 #[allow(unsafe_code, reason = "the circuit is C++")]
 mod circuit {
-    use super::{Block, BusError, Cycle, Memory, SNAPSHOTS, UnitResult, UnitTask, WAYS};
+    use super::{Block, Cycle, Memory, RegisterError, SNAPSHOTS, UnitResult, UnitTask, WAYS};
     use std::ptr::NonNull;
 
     #[repr(C)]
@@ -368,14 +381,14 @@ mod circuit {
         }
 
         /// Writes a register, or reads it.
-        pub(crate) fn bus(&mut self, write: Option<u32>, addr: u32) -> Result<u32, BusError> {
+        pub(crate) fn bus(&mut self, write: Option<u32>, addr: u32) -> Result<u32, RegisterError> {
             let mut data = write.unwrap_or(0);
             // SAFETY: the chip lives, and `data` is a live word.
             match unsafe { situ_fpga_chip_bus(self.chip.as_ptr(), write.is_some().into(), addr, &raw mut data) } {
                 0 => Ok(data),
-                1 if data == 0 => Err(BusError::Refused),
-                1 => Err(BusError::Fault(format!("a refused access answers {data:#x}"))),
-                code => Err(BusError::Fault(fault(code))),
+                1 if data == 0 => Err(RegisterError::Refused),
+                1 => Err(RegisterError::Fault(format!("a refused access answers {data:#x}"))),
+                code => Err(RegisterError::Fault(fault(code))),
             }
         }
 
