@@ -1,14 +1,17 @@
-//! Makes the verilated model of the unit, where Verilator and a C++ compiler are.
+//! Makes the verilated models of the unit and of the chip, where Verilator and a C++ compiler are.
 //!
 //! Without them the crate compiles to a model that is not there: `fpga_model` is the switch.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const MODULES: [&str; 14] = [
+const MODULES: [&str; 18] = [
     "crc32c", "fifo", "ring", "skid", "keyring", "fetch", "decoder", "merge", "visible", "encoder", "packer", "seal",
-    "writer", "unit",
+    "writer", "unit", "side", "lane", "port", "chip",
 ];
+
+/// Modules with a model of their own, and their parameters. The chip has a pair for lock-step, and a lane more.
+const MODELS: [(&str, &[&str]); 2] = [("unit", &[]), ("chip", &["-GLANES=3", "-GNBITS=3", "-GFLIPS=1"])];
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(fpga_model)");
@@ -56,7 +59,47 @@ fn build(here: &Path, rtl: &Path) -> Result<(), String> {
     // What an older set of modules left would be compiled, too.
     let _ = std::fs::remove_dir_all(&out);
     let coverage = !env("SITU_FPGA_WITH_COVERAGE").is_empty();
-    let mut command = Command::new(&verilator);
+    let mut sources = Vec::new();
+    for (module, parameters) in MODELS {
+        let out = out.join(module);
+        verilate(&verilator, module, parameters, coverage, rtl, &out)?;
+        let files = std::fs::read_dir(&out).map_err(|error| error.to_string())?;
+        sources.extend(files.filter_map(|file| Some(file.ok()?.path())));
+    }
+    sources.retain(|path| path.extension().is_some_and(|extension| extension == "cpp"));
+    sources.sort();
+    sources.push(include.join("verilated.cpp"));
+    sources.extend(["model/model.cpp", "model/chip.cpp"].map(|path| here.join(path)));
+    sources.extend(Some(include.join("verilated_threads.cpp")).filter(|path| path.exists()));
+    if coverage {
+        sources.push(include.join("verilated_cov.cpp"));
+    }
+    let mut compiler = cc::Build::new();
+    compiler.cpp(true).std("c++17").warnings(false).opt_level(2).debug(false).flag_if_supported("-pthread");
+    compiler.includes([&include, &include.join("vltstd"), &here.join("model")]);
+    compiler.includes(MODELS.map(|(module, _)| out.join(module)));
+    compiler.define("VM_COVERAGE", if coverage { "1" } else { "0" });
+    compiler.define("VM_TRACE", "0").define("VL_TIME_CONTEXT", None);
+    compiler.files(sources);
+    let program = compiler.try_get_compiler().map_err(|error| format!("no C++ compiler: {error}"))?;
+    if program.to_command().arg("--version").output().is_err() {
+        return Err(format!("{} is not there", program.path().display()));
+    }
+    compiler.compile("situ_fpga_model");
+    Ok(())
+}
+
+/// Writes the C++ sources of a module into `out`.
+fn verilate(
+    verilator: &str,
+    module: &str,
+    parameters: &[&str],
+    coverage: bool,
+    rtl: &Path,
+    out: &Path,
+) -> Result<(), String> {
+    std::fs::create_dir_all(out).map_err(|error| error.to_string())?;
+    let mut command = Command::new(verilator);
     command.args([
         "--cc",
         "--assert",
@@ -68,7 +111,7 @@ fn build(here: &Path, rtl: &Path) -> Result<(), String> {
         "-Wno-fatal",
         "-Wno-lint",
     ]);
-    command.args(["--top-module", "unit", "--prefix", "Vunit", "--Mdir"]).arg(&out);
+    command.args(["--top-module", module, "--prefix", &format!("V{module}"), "--Mdir"]).arg(out).args(parameters);
     if coverage {
         command.args(["--coverage-user", "--coverage-line"]);
     }
@@ -76,26 +119,5 @@ fn build(here: &Path, rtl: &Path) -> Result<(), String> {
     let made = command.output().map_err(|error| format!("{verilator}: {error}"))?;
     // Then the circuit is wrong: nothing to skip.
     assert!(made.status.success(), "verilator refuses the circuit: {}", String::from_utf8_lossy(&made.stderr));
-    let files = std::fs::read_dir(&out).map_err(|error| error.to_string())?;
-    let mut sources: Vec<PathBuf> = files.filter_map(|file| Some(file.ok()?.path())).collect();
-    sources.retain(|path| path.extension().is_some_and(|extension| extension == "cpp"));
-    sources.sort();
-    sources.push(include.join("verilated.cpp"));
-    sources.push(here.join("model/model.cpp"));
-    sources.extend(Some(include.join("verilated_threads.cpp")).filter(|path| path.exists()));
-    if coverage {
-        sources.push(include.join("verilated_cov.cpp"));
-    }
-    let mut compiler = cc::Build::new();
-    compiler.cpp(true).std("c++17").warnings(false).opt_level(2).debug(false).flag_if_supported("-pthread");
-    compiler.includes([&include, &include.join("vltstd"), &out, &here.join("model")]);
-    compiler.define("VM_COVERAGE", if coverage { "1" } else { "0" });
-    compiler.define("VM_TRACE", "0").define("VL_TIME_CONTEXT", None);
-    compiler.files(sources);
-    let program = compiler.try_get_compiler().map_err(|error| format!("no C++ compiler: {error}"))?;
-    if program.to_command().arg("--version").output().is_err() {
-        return Err(format!("{} is not there", program.path().display()));
-    }
-    compiler.compile("situ_fpga_model");
     Ok(())
 }

@@ -73,5 +73,38 @@ module ring #(
             a_holds_no_more_than_it_can : assert (used <= DEPTH);
         end
 `endif
+`ifdef FORMAL
+    // Proved: a word comes out as it went in, behind all that went in before it and was not jumped over. A writer that
+    // writes at most SLACK - 1 words while `full` is 1 never overflows the ring; without slack, one that counts.
+    reg  [LOG:0]     f_count, f_ahead, f_late;
+    reg              f_watches = 1'b0, f_begun = 1'b0;
+    reg  [WIDTH-1:0] f_word;
+    (* anyseq *) wire f_watch;
+    wire [LOG-1:0]   f_at = rptr[LOG-1:0] + f_ahead[LOG-1:0];
+    wire [LOG:0]     f_out = rd ? {{LOG{1'b0}}, 1'b1} : jump ? jump_words : '0;
+    always_ff @(posedge clk) begin
+        f_begun <= 1'b1;
+        assume (f_begun || clear);
+        assume (!(rd && empty) && !(rd && jump) && (!jump || jump_words <= avail));
+        if (SLACK == 0) assume (!(wr && f_count == DEPTH));
+        else assume (!(wr && full && f_late == SLACK - 1));
+        f_late  <= clear || !full ? '0 : f_late + {{LOG{1'b0}}, wr};
+        f_count <= clear ? '0 : f_count + {{LOG{1'b0}}, wr} - f_out;
+        if (clear || (f_watches && f_ahead < f_out)) f_watches <= 1'b0;
+        else if (!f_watches && wr && f_watch) begin
+            f_watches <= 1'b1;
+            f_word    <= wdata;
+            f_ahead   <= f_count - f_out;
+        end else f_ahead <= f_ahead - f_out;
+        if (f_begun) begin
+            p_count : assert (f_count == used && (empty || f_count != 0) && avail <= f_count);
+            p_pointers : assert (rptr_1 == rptr + 1'b1 && (wptr_seen == wptr || wptr_seen + 1'b1 == wptr));
+            p_in_front : assert ((empty || avail != 0) && (avail == 0 || q == mem[rptr[LOG-1:0]]));
+            p_late : assert (SLACK == 0 || (f_late < SLACK && (full ? used <= DEPTH - SLACK + 1 + f_late : used <= DEPTH - SLACK)));
+            p_watched_word_is_there : assert (!f_watches || (f_ahead < f_count && mem[f_at] == f_word));
+            p_it_comes_out : assert (!(f_watches && rd && f_ahead == 0) || rdata == f_word);
+        end
+    end
+`endif
 endmodule
 `default_nettype wire

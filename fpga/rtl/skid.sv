@@ -28,5 +28,29 @@ module skid #(
 `ifndef SYNTHESIS
     always_ff @(posedge clk) if (!clear) a_read_what_is_there : assert (!out_rd || out_valid);
 `endif
+`ifdef FORMAL
+    // Proved: as in `fifo.sv`, and two words at most.
+    reg  [1:0]       f_count, f_ahead;
+    reg              f_watches = 1'b0, f_begun = 1'b0;
+    reg  [WIDTH-1:0] f_word;
+    (* anyseq *) wire f_watch;
+    always_ff @(posedge clk) begin
+        f_begun <= 1'b1;
+        assume (f_begun || clear);
+        assume (!out_rd || out_valid);
+        f_count <= clear ? 2'd0 : f_count + {1'b0, in_rd} - {1'b0, out_rd};
+        if (clear || (f_watches && out_rd && f_ahead == 0)) f_watches <= 1'b0;
+        else if (!f_watches && in_rd && f_watch) begin
+            f_watches <= 1'b1;
+            f_word    <= in;
+            f_ahead   <= f_count - {1'b0, out_rd};
+        end else if (out_rd) f_ahead <= f_ahead - 1'b1;
+        if (f_begun) begin
+            p_count : assert (f_count == count && count != 2'd3 && out_valid == (f_count != 0));
+            p_watched_word_is_there : assert (!f_watches || (f_ahead < f_count && (f_ahead == 0 ? out : second) == f_word));
+            p_it_comes_out : assert (!(f_watches && out_rd && f_ahead == 0) || out == f_word);
+        end
+    end
+`endif
 endmodule
 `default_nettype wire

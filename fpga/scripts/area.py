@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the cells of a synthesized unit by part, as tab-separated values.
+"""Prints the cells of a synthesized unit or chip by part, as tab-separated values.
 
     area.py UNIT.json
 
@@ -17,18 +17,26 @@ PARTS = ["fetch", "words", "ahead", "blocks", "decoder", "keys", "values", "merg
          "seal", "writer"]
 
 
-def part_of(name):
+def part_of_unit(name):
     first = re.sub(r"^g_way\[\d+\]\.", "", name).split(".")[0]
     return first if first in PARTS else "controller and ports"
 
 
+def part_of_chip(name):
+    lane = re.match(r"g_lane\[(\d+)\]\.lane\.(?:(unit|side)\.)?", name)
+    if lane:
+        return f"lane {lane[1]}: {lane[2] or 'words, lists, comparison'}"
+    return "port" if name.startswith("port.") else "registers and queues"
+
+
 def main():
-    cells = json.load(open(sys.argv[1]))["modules"]["unit"]["cells"]
+    modules = json.load(open(sys.argv[1]))["modules"]
+    top, part_of = ("chip", part_of_chip) if "chip" in modules else ("unit", part_of_unit)
     counts = collections.defaultdict(collections.Counter)
-    for name, cell in cells.items():
+    for name, cell in modules[top]["cells"].items():
         counts[part_of(name)][cell["type"]] += 1
     print("\t".join(["part", *KINDS]))
-    for part in [*PARTS, "controller and ports"]:
+    for part in [*PARTS, "controller and ports"] if top == "unit" else sorted(counts):
         print("\t".join([part, *(str(counts[part][kind]) for kind in KINDS)]))
     print("\t".join(["all", *(str(sum(count[kind] for count in counts.values())) for kind in KINDS)]))
 

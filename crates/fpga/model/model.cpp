@@ -1,17 +1,16 @@
 // The verilated unit with a memory around it: one task in, its blocks and the side channel out.
 //
-// The memory answers bursts in order, `latency` cycles later, and makes random pauses on every channel.
 // The header `model.h` is the only thing that Rust and this file share.
 #include "model.h"
 
 #include <atomic>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "Vunit.h"
+#include "memory.h"
 #include "verilated.h"
 #if VM_COVERAGE
 #include "verilated_cov.h"
@@ -20,43 +19,19 @@
 // Rust asserts the same of its own structs.
 static_assert(sizeof(SituFpgaTask) == 208 && sizeof(SituFpgaResult) == 168 && sizeof(SituFpgaTrace) == 12);
 
-namespace {
-
-struct Random {
-    uint64_t state;
-    uint64_t next() {
-        state += 0x9e3779b97f4a7c15ull;
-        uint64_t z = state;
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-        return z ^ (z >> 31);
-    }
-    bool in_1000(uint32_t share) { return share != 0 && next() % 1000 < share; }
-};
-
-struct Burst {
-    uint64_t ready_at;
-    uint32_t addr;
-    uint32_t left;
-};
-
-}  // namespace
-
 double sc_time_stamp() { return 0; }
 
 extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
     auto context = std::make_unique<VerilatedContext>();
     context->fatalOnError(true);
     auto unit = std::make_unique<Vunit>(context.get());
-    Random random{task->seed};
+    situ::Port port{{task->seed}, task->latency, task->stall_per_1000, {}, {}, {}};
     std::vector<uint32_t> next(SITU_FPGA_WAYS), end(SITU_FPGA_WAYS);
     std::vector<bool> ended(SITU_FPGA_WAYS, false);
     for (uint32_t w = 0; w < SITU_FPGA_WAYS; w++) {
         next[w] = task->first_block[w];
         end[w] = task->first_block[w + 1];
     }
-    std::deque<Burst> reads, writes;
-    std::deque<uint64_t> answers;
     uint64_t cycle = 0;
 
     unit->below_all = task->below_all;
@@ -87,7 +62,21 @@ extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
 
     result->out_bytes = 0;
     result->side_words = 0;
-    const uint32_t stall = task->stall_per_1000;
+    // Behind the data area, memory has whatever it has.
+    const auto read = [&](uint32_t addr) {
+        uint64_t word = 0;
+        for (uint32_t b = 0; b < 8; b++) {
+            uint64_t at = uint64_t(addr) + b;
+            word |= uint64_t(at < task->data_bytes ? task->data[at] : 0xa5) << (8 * b);
+        }
+        return word;
+    };
+    const auto write = [&](uint32_t addr, uint64_t word) {
+        if (uint64_t(addr) + 8 > task->out_bytes_max) return false;
+        for (uint32_t b = 0; b < 8; b++) result->out[addr + b] = uint8_t(word >> (8 * b));
+        if (addr + 8 > result->out_bytes) result->out_bytes = addr + 8;
+        return true;
+    };
     bool side_overrun = false;
     uint32_t turn = 0;
     for (; cycle < task->cycles_max; cycle++) {
@@ -112,51 +101,12 @@ extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
             turn = w + 1;
             break;
         }
-        unit->ar_ready = reads.size() < 64 && !random.in_1000(stall);
-        unit->aw_ready = writes.size() < 16 && !random.in_1000(stall);
-        const bool answer = !reads.empty() && reads.front().ready_at <= cycle && !random.in_1000(stall);
-        unit->r_valid = answer;
-        if (answer) {
-            const Burst& burst = reads.front();
-            uint64_t word = 0;
-            // Behind the data area, memory has whatever it has.
-            for (uint32_t b = 0; b < 8; b++) {
-                uint64_t at = uint64_t(burst.addr) + b;
-                word |= uint64_t(at < task->data_bytes ? task->data[at] : 0xa5) << (8 * b);
-            }
-            unit->r_data = word;
-            unit->r_last = burst.left == 1;
-        } else {
-            unit->r_data = random.next();
-            unit->r_last = 0;
-        }
-        unit->w_ready = !writes.empty() && !random.in_1000(stall);
-        unit->b_valid = !answers.empty() && answers.front() <= cycle && !random.in_1000(stall);
-        unit->side_ready = !random.in_1000(stall);
+        port.before(*unit, cycle, read);
+        unit->side_ready = !port.random.in_1000(task->stall_per_1000);
         unit->eval();
 
         // What it does.
-        if (unit->ar_valid && unit->ar_ready)
-            reads.push_back({cycle + task->latency, unit->ar_addr, uint32_t(unit->ar_len) + 1});
-        if (answer && unit->r_ready) {
-            reads.front().addr += 8;
-            if (--reads.front().left == 0) reads.pop_front();
-        }
-        if (unit->b_valid && unit->b_ready) answers.pop_front();
-        if (unit->w_valid && unit->w_ready) {
-            Burst& burst = writes.front();
-            if (uint64_t(burst.addr) + 8 > task->out_bytes_max) return SITU_FPGA_WILD_WRITE;
-            for (uint32_t b = 0; b < 8; b++) result->out[burst.addr + b] = uint8_t(unit->w_data >> (8 * b));
-            burst.addr += 8;
-            if (burst.addr > result->out_bytes) result->out_bytes = burst.addr;
-            if ((--burst.left == 0) != bool(unit->w_last)) return SITU_FPGA_WILD_WRITE;
-            if (burst.left == 0) {
-                writes.pop_front();
-                answers.push_back(cycle + task->latency);
-            }
-        }
-        if (unit->aw_valid && unit->aw_ready)
-            writes.push_back({0, unit->aw_addr, uint32_t(unit->aw_len) + 1});
+        if (!port.after(*unit, cycle, write)) return SITU_FPGA_WILD_WRITE;
         if (unit->side_valid && unit->side_ready) {
             if (result->side_words < task->side_words_max) {
                 result->side[result->side_words] = unit->side;

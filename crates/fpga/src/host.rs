@@ -29,6 +29,12 @@ pub enum NotRun {
     Malformed(Malformed),
     /// The unit has a flaw: it hangs, or what it says makes no sense.
     Broken(String),
+    /// The chip has no space for another task now.
+    Busy,
+    /// Two lanes in lock-step gave different outputs: one of them has a fault. There is no result.
+    Mismatch,
+    /// The host stopped the lane.
+    Stopped,
 }
 
 impl fmt::Display for NotRun {
@@ -38,6 +44,9 @@ impl fmt::Display for NotRun {
             NotRun::Unsuited(why) => write!(f, "no task for the unit: {why}"),
             NotRun::Malformed(malformed) => malformed.fmt(f),
             NotRun::Broken(why) => write!(f, "the unit is broken: {why}"),
+            NotRun::Busy => f.write_str("the chip's queue or its memory is full"),
+            NotRun::Mismatch => f.write_str("two lanes in lock-step gave different outputs"),
+            NotRun::Stopped => f.write_str("the lane was stopped"),
         }
     }
 }
@@ -79,26 +88,37 @@ impl Simulated {
     /// # Errors
     /// There is no simulation, the task is not for the unit, or the unit has a flaw.
     pub fn run(&self, task: &[u8], data: &[u8]) -> Result<FlatAnswer, NotRun> {
-        if let Some(why) = model::missing() {
-            return Err(NotRun::Missing(why.to_owned()));
-        }
-        let task = DeviceTask::decode(task).map_err(NotRun::Malformed)?;
-        if task.data_bytes != data.len() as u64 {
-            return Err(NotRun::Malformed(Malformed(format!("{} bytes of blocks", data.len()))));
-        }
-        let unit_task = suited(&task).map_err(NotRun::Unsuited)?;
+        let (task, unit_task) = decoded(task, data)?;
         let mut trace = vec![Cycle::default(); self.trace_cycles];
         let result = model::run(&unit_task, data, self.memory, &mut trace).map_err(NotRun::Broken)?;
         trace.truncate(result.cycles as usize);
-        let answer = answer(&task, &unit_task, &result)?;
-        Ok(FlatAnswer {
-            report: answer.encode_report(),
-            data: answer.data,
-            cycles: result.cycles,
-            half_full_cycles: result.half_full_cycles,
-            trace,
-        })
+        Ok(FlatAnswer { trace, ..flat_answer(&task, &unit_task, &result)? })
     }
+}
+
+/// Decodes a task, and makes registers and descriptors of it.
+pub(crate) fn decoded(task: &[u8], data: &[u8]) -> Result<(DeviceTask, UnitTask), NotRun> {
+    if let Some(why) = model::missing() {
+        return Err(NotRun::Missing(why.to_owned()));
+    }
+    let task = DeviceTask::decode(task).map_err(NotRun::Malformed)?;
+    if task.data_bytes != data.len() as u64 {
+        return Err(NotRun::Malformed(Malformed(format!("{} bytes of blocks", data.len()))));
+    }
+    let unit_task = suited(&task).map_err(NotRun::Unsuited)?;
+    Ok((task, unit_task))
+}
+
+/// Makes the answer's bytes of what a unit gave.
+pub(crate) fn flat_answer(task: &DeviceTask, unit_task: &UnitTask, result: &UnitResult) -> Result<FlatAnswer, NotRun> {
+    let answer = answer(task, unit_task, result)?;
+    Ok(FlatAnswer {
+        report: answer.encode_report(),
+        data: answer.data,
+        cycles: result.cycles,
+        half_full_cycles: result.half_full_cycles,
+        trace: Vec::new(),
+    })
 }
 
 /// Returns the task as registers and descriptors; the limit in words if it is beyond the unit.

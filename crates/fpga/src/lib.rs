@@ -11,6 +11,9 @@
 //! 3. The host's half puts the blocks together, hashes the keys that the unit sends out, and makes checksums of
 //!    reports, keys and hashes.
 //!
+//! A [`Chip`] has several units: tasks go into a queue, and answers come in any order. In lock-step two units run a
+//! task, and the chip compares their outputs.
+//!
 //! **Limits** of the unit: four ways, blocks without compression, keys of 64 bytes, values of 16383, eight snapshots,
 //! no range, no spans of older data. Blocks come with the bytes of their entries.
 //!
@@ -22,10 +25,12 @@
 
 #![deny(unsafe_code)]
 
+mod chip;
 mod device;
 mod host;
 mod model;
 
+pub use chip::{Chip, ChipAnswer, Flip, registers};
 pub use device::OpenSimulated;
 pub use host::{FlatAnswer, NotRun, Simulated};
-pub use model::{Cycle, Memory, missing};
+pub use model::{Cycle, Memory, RegisterError, missing};

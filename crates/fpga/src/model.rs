@@ -1,8 +1,12 @@
-//! The verilated unit behind one call.
+//! The verilated unit behind one call, and the verilated chip.
 //!
-//! The structs here are those of `model/model.h`. **Invariants**: the C++ code writes into the buffers that a call
-//! passes, up to the lengths that it passes, and keeps no pointer. Offsets that a task names are inside its data, which
-//! the decoder of tasks has checked; beyond the data, the simulated memory answers with a constant.
+//! The structs here are those of `model/model.h`, the functions of the chip those of `model/chip.h`.
+//!
+//! **Invariants**: the C++ code writes into the buffers that a call passes, up to the lengths that it passes, and keeps
+//! no pointer. Offsets that a task names are inside its data, which the decoder of tasks has checked; beyond the data,
+//! the simulated memory answers with a constant.
+
+use std::fmt;
 
 /// The ways of the unit.
 pub(crate) const WAYS: usize = 4;
@@ -106,12 +110,69 @@ pub(crate) fn run(_: &UnitTask, _: &[u8], _: Memory, _: &mut [Cycle]) -> Result<
 }
 
 #[cfg(fpga_model)]
-pub(crate) use circuit::run;
+pub(crate) use circuit::{ChipModel, run};
+
+/// The reason why a register was not read or written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegisterError {
+    /// The chip refuses the access: no such register, a value that it does not take, or a queue that is full or empty.
+    Refused,
+    /// The chip has a flaw.
+    Fault(String),
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegisterError::Refused => f.write_str("the chip refuses the access"),
+            RegisterError::Fault(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for RegisterError {}
+
+/// The chip of a build without a simulation: there is none.
+#[cfg(not(fpga_model))]
+#[derive(Debug)]
+pub(crate) enum ChipModel {}
+
+#[cfg(not(fpga_model))]
+impl ChipModel {
+    pub(crate) fn new(_: u64, _: Memory) -> Option<ChipModel> {
+        None
+    }
+
+    pub(crate) fn put(&mut self, _: u32, _: &[u8]) {
+        match *self {}
+    }
+
+    pub(crate) fn get(&self, _: u32, _: &mut [u8]) {
+        match *self {}
+    }
+
+    pub(crate) fn lend(&mut self, _: u32, _: u64, _: bool) {
+        match *self {}
+    }
+
+    pub(crate) fn bus(&mut self, _: Option<u32>, _: u32) -> Result<u32, RegisterError> {
+        match *self {}
+    }
+
+    pub(crate) fn step(&mut self, _: u64) -> Result<u64, String> {
+        match *self {}
+    }
+
+    pub(crate) fn flip(&mut self, _: u32, _: u32) {
+        match *self {}
+    }
+}
 
 #[cfg(fpga_model)]
 #[allow(unsafe_code, reason = "the circuit is C++")]
 mod circuit {
-    use super::{Block, Cycle, Memory, SNAPSHOTS, UnitResult, UnitTask, WAYS};
+    use super::{Block, Cycle, Memory, RegisterError, SNAPSHOTS, UnitResult, UnitTask, WAYS};
+    use std::ptr::NonNull;
 
     #[repr(C)]
     struct RawTask {
@@ -253,5 +314,105 @@ mod circuit {
             dropped_tombstones: result.dropped_tombstones,
             sequences_zeroed: result.sequences_zeroed,
         })
+    }
+
+    /// The C++ object of a chip.
+    #[repr(C)]
+    struct RawChip {
+        _opaque: [u8; 0],
+    }
+
+    unsafe extern "C" {
+        fn situ_fpga_chip_new(memory_bytes: u64, latency: u32, stall_per_1000: u32, seed: u64) -> *mut RawChip;
+        fn situ_fpga_chip_free(chip: *mut RawChip);
+        fn situ_fpga_chip_put(chip: *mut RawChip, at: u64, bytes: *const u8, count: u64);
+        fn situ_fpga_chip_get(chip: *const RawChip, at: u64, bytes: *mut u8, count: u64);
+        fn situ_fpga_chip_lend(chip: *mut RawChip, at: u64, count: u64, lent: u32);
+        fn situ_fpga_chip_bus(chip: *mut RawChip, write: u32, addr: u32, data: *mut u32) -> i32;
+        fn situ_fpga_chip_step(chip: *mut RawChip, cycles: u64, passed: *mut u64) -> i32;
+        fn situ_fpga_chip_flip(chip: *mut RawChip, lanes: u32, place: u32);
+    }
+
+    /// The verilated chip and its memory, both of which C++ owns.
+    #[derive(Debug)]
+    pub(crate) struct ChipModel {
+        chip: NonNull<RawChip>,
+        memory_bytes: u64,
+    }
+
+    fn fault(code: i32) -> String {
+        match code {
+            2 => "the chip writes where it must not".to_owned(),
+            _ => "the chip does not answer on its bus".to_owned(),
+        }
+    }
+
+    impl ChipModel {
+        /// Makes a chip behind its reset; `None` never, with a simulation.
+        pub(crate) fn new(memory_bytes: u64, memory: Memory) -> Option<ChipModel> {
+            // SAFETY: the function has no conditions.
+            let chip = unsafe { situ_fpga_chip_new(memory_bytes, memory.latency, memory.stall_per_1000, memory.seed) };
+            Some(ChipModel { chip: NonNull::new(chip)?, memory_bytes })
+        }
+
+        fn assert_inside(&self, at: u32, count: u64) {
+            assert!(u64::from(at) + count <= self.memory_bytes, "{count} bytes at {at}");
+        }
+
+        /// Writes into memory.
+        pub(crate) fn put(&mut self, at: u32, bytes: &[u8]) {
+            self.assert_inside(at, bytes.len() as u64);
+            // SAFETY: the chip lives, and the place is inside its memory.
+            unsafe { situ_fpga_chip_put(self.chip.as_ptr(), at.into(), bytes.as_ptr(), bytes.len() as u64) }
+        }
+
+        /// Reads from memory.
+        pub(crate) fn get(&self, at: u32, bytes: &mut [u8]) {
+            self.assert_inside(at, bytes.len() as u64);
+            // SAFETY: as above.
+            unsafe { situ_fpga_chip_get(self.chip.as_ptr(), at.into(), bytes.as_mut_ptr(), bytes.len() as u64) }
+        }
+
+        /// Lets the chip write whole words of memory, or no more.
+        pub(crate) fn lend(&mut self, at: u32, count: u64, lent: bool) {
+            self.assert_inside(at, count);
+            // SAFETY: as above.
+            unsafe { situ_fpga_chip_lend(self.chip.as_ptr(), at.into(), count, lent.into()) }
+        }
+
+        /// Writes a register, or reads it.
+        pub(crate) fn bus(&mut self, write: Option<u32>, addr: u32) -> Result<u32, RegisterError> {
+            let mut data = write.unwrap_or(0);
+            // SAFETY: the chip lives, and `data` is a live word.
+            match unsafe { situ_fpga_chip_bus(self.chip.as_ptr(), write.is_some().into(), addr, &raw mut data) } {
+                0 => Ok(data),
+                1 if data == 0 => Err(RegisterError::Refused),
+                1 => Err(RegisterError::Fault(format!("a refused access answers {data:#x}"))),
+                code => Err(RegisterError::Fault(fault(code))),
+            }
+        }
+
+        /// Runs until the chip interrupts, or some cycles have passed. Returns the cycles.
+        pub(crate) fn step(&mut self, cycles: u64) -> Result<u64, String> {
+            let mut passed = 0;
+            // SAFETY: the chip lives, and `passed` is a live word.
+            match unsafe { situ_fpga_chip_step(self.chip.as_ptr(), cycles, &raw mut passed) } {
+                0 => Ok(passed),
+                code => Err(fault(code)),
+            }
+        }
+
+        /// Inverts a bit in the lanes of a mask from now on.
+        pub(crate) fn flip(&mut self, lanes: u32, place: u32) {
+            // SAFETY: the chip lives.
+            unsafe { situ_fpga_chip_flip(self.chip.as_ptr(), lanes, place) }
+        }
+    }
+
+    impl Drop for ChipModel {
+        fn drop(&mut self) {
+            // SAFETY: the chip lives, and is not used behind this.
+            unsafe { situ_fpga_chip_free(self.chip.as_ptr()) }
+        }
     }
 }

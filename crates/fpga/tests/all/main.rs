@@ -1,5 +1,6 @@
 //! Integration tests of the crate, in one program.
 
+mod chip;
 mod damage;
 mod directed;
 mod equals_model;
