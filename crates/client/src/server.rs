@@ -170,11 +170,15 @@ impl Server {
             ErrorKind::TimedOut if Instant::now() >= limit.deadline => self.late(limit, Outcome::NotDone),
             _ => self.error(Fault::Io(error), Outcome::NotDone),
         };
-        let connected = stream::connect(&self.address, limit.deadline).map_err(broken);
-        let prepared = connected.and_then(|stream| {
-            let mut connection = Connection::new(stream);
+        let connected = || {
+            let mut connection = Connection::new(stream::connect(&self.address, limit.deadline).map_err(broken)?);
             self.log_in(&mut connection, limit)?;
-            connection.upgrade(self.choice, limit.deadline).map_err(broken)
+            Ok(connection)
+        };
+        let prepared = connected().and_then(|connection| match connection.upgrade(self.choice, limit.deadline) {
+            // The server hung up on a command that it does not know, or this process has no descriptor left for memory.
+            Err(error) if self.choice == TransportChoice::Auto && error.kind() != ErrorKind::TimedOut => connected(),
+            upgraded => upgraded.map_err(broken),
         });
         match prepared {
             Ok(connection) => {

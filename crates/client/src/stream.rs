@@ -67,7 +67,7 @@ pub(crate) fn connect(address: &Address, deadline: Instant) -> io::Result<Box<dy
 /// offers that. The server has answered all commands.
 ///
 /// # Errors
-/// The stream breaks, or shared memory was chosen and the server refuses it.
+/// The stream breaks, the server closes it instead of an answer, or shared memory was chosen and the server refuses it.
 pub(crate) fn upgrade(
     stream: Box<dyn Stream>,
     choice: TransportChoice,
@@ -85,6 +85,9 @@ pub(crate) fn upgrade(
         Err(refused) if choice == TransportChoice::SharedMemory => {
             Err(io::Error::new(io::ErrorKind::Unsupported, refused.to_string()))
         }
-        Err(refused) => Ok(Box::new(Socket::new(refused.socket, TransportKind::UnixSocket))),
+        Err(refused) => {
+            let mut socket = Socket::new(refused.socket, TransportKind::UnixSocket);
+            if socket.is_quiet() { Ok(Box::new(socket)) } else { Err(io::ErrorKind::ConnectionReset.into()) }
+        }
     }
 }

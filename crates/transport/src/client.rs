@@ -1,5 +1,6 @@
 //! A client's connection in shared memory.
 
+use crate::bells::{Bells, take_bells};
 use crate::greeting::{Answer, read_answer, request, wait_readable};
 use crate::rings::{Rings, Spin};
 use rustix::io::Errno;
@@ -129,6 +130,10 @@ impl ClientEnd {
             let slept = self.sleep(deadline);
             self.rings.awake();
             slept?;
+            // A server that rings without end has no more time than a silent one.
+            if Instant::now() >= deadline && !self.rings.is_ready(true)? {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
         }
         Ok(())
     }
@@ -147,17 +152,9 @@ impl ClientEnd {
         }
     }
 
-    /// Returns false if the server has closed the connection. Costs a system call.
+    /// Returns false if the server has closed the connection, or rings without end. Costs a system call.
     pub fn is_open(&self) -> bool {
-        // The end of the socket is behind the bells. They are of no use to a client that does not sleep.
-        let mut bells = [0_u8; 64];
-        loop {
-            match recv(&self.socket, &mut bells[..], RecvFlags::DONTWAIT) {
-                Ok((_, 1..)) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return true,
-                Ok((_, 0)) | Err(_) => return false,
-            }
-        }
+        take_bells(&self.socket) == Bells::Taken
     }
 
     fn ring_bell(&mut self) {

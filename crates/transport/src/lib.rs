@@ -5,6 +5,7 @@
 //!
 //! * [`Rings`]: one side of a connection, as bytes in and bytes out. It makes no system calls.
 //! * [`offer`] and [`answer`]: the server's half of the greeting.
+//! * [`take_bells`]: takes wake-ups off the socket.
 //! * [`ClientEnd`]: a client's connection, with its socket.
 //!
 //! **Trust.** A side never follows a count of the other side without a check, and copies bytes out before it uses
@@ -13,11 +14,13 @@
 //! **Cost.** A byte is copied twice, as with a socket, but by the processes themselves. Without sleepers there is no
 //! system call.
 
+mod bells;
 mod client;
 mod greeting;
 mod memory;
 mod rings;
 
+pub use bells::{Bells, take_bells};
 pub use client::{ClientEnd, Refused};
 pub use greeting::{ANSWER_BYTES_MAX, Greeting, REQUEST_WORD, VERSION, answer, offer, ring_bytes_for};
 pub use rings::{Breach, RING_BYTES_MAX, RING_BYTES_MIN, Rings, Spin};

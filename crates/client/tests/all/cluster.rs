@@ -4,7 +4,7 @@ use crate::engines::cache;
 use crate::flaky::{Flaky, over_each_transport};
 use crate::stock::memcached;
 use crate::wire::listen;
-use situ_client::{AsyncClient, Client, Error, Options, Outcome, TransportKind};
+use situ_client::{AsyncClient, Client, Error, Options, Outcome, TransportChoice, TransportKind};
 use situ_server::{Server, ServerOptions};
 use std::any::Any;
 use std::net::TcpListener;
@@ -25,15 +25,21 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A server of its own; it ends with this.
 struct TestServer {
     address: String,
+    transport: TransportKind,
     _running: Box<dyn Any>,
     /// The place of a Unix socket.
     _directory: TempDir,
 }
 
 fn options<'a>(servers: impl IntoIterator<Item = &'a TestServer>, failover: bool) -> Options {
-    let mut options = Options::new(servers.into_iter().map(|server| server.address.clone()));
+    let servers: Vec<&TestServer> = servers.into_iter().collect();
+    let mut options = Options::new(servers.iter().map(|server| server.address.clone()));
     options.timeout = PATIENCE;
     options.failover = failover;
+    options.transport = match servers.iter().all(|server| server.transport == TransportKind::SharedMemory) {
+        true => TransportChoice::SharedMemory,
+        false => TransportChoice::Socket,
+    };
     options
 }
 
@@ -48,7 +54,7 @@ fn three(transport: TransportKind) -> Option<Vec<TestServer>> {
         if transport == TransportKind::Tcp {
             let server = memcached(&[])?;
             let address = server.address.to_string();
-            return Some(TestServer { address, _running: Box::new(server), _directory: directory });
+            return Some(TestServer { address, transport, _running: Box::new(server), _directory: directory });
         }
         let socket = directory.path().join("socket");
         let address = socket.to_str().unwrap().to_owned();
@@ -61,7 +67,7 @@ fn three(transport: TransportKind) -> Option<Vec<TestServer>> {
             ..ServerOptions::default()
         };
         let server = Server::start(&options, cache()).unwrap();
-        Some(TestServer { address, _running: Box::new(server), _directory: directory })
+        Some(TestServer { address, transport, _running: Box::new(server), _directory: directory })
     };
     (0..3).map(start).collect()
 }

@@ -7,8 +7,8 @@
 use crate::engine::cache::Reserved;
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read};
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
-use situ_transport::{Greeting, Rings, Spin, answer};
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use situ_transport::{Bells, Greeting, Rings, Spin, answer, take_bells};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -70,17 +70,12 @@ impl Stream {
     /// if the connection is in shared memory.
     pub(crate) fn take_bells(&mut self) -> bool {
         let Some(shared) = &mut self.shared else { return false };
-        let mut bells = [0_u8; 256];
-        loop {
-            match recv(&self.socket, &mut bells[..], RecvFlags::DONTWAIT) {
-                Ok((_, 1..)) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return true,
-                Ok((_, 0)) | Err(_) => {
-                    shared.is_gone = true;
-                    return true;
-                }
-            }
+        match take_bells(&self.socket) {
+            Bells::Taken => {}
+            Bells::Closed => shared.is_gone = true,
+            Bells::TooMany => shared.is_broken = true,
         }
+        true
     }
 
     /// Appends to `into` what is there, as much as fits into its capacity. 0 is the end.

@@ -316,6 +316,21 @@ fn a_client_that_breaks_the_protocol_loses_its_connection_alone() {
 }
 
 #[test]
+fn a_client_that_rings_without_end_loses_its_connection_alone() {
+    let served = serve(MemoryEngine::start(None), |options| options.threads = 1);
+    let mut good = Shared::connect(&served.socket);
+    let mut socket = UnixStream::connect(&served.socket).unwrap();
+    let _file = raw(&mut socket);
+    let until = Instant::now() + PATIENCE;
+    while socket.write_all(&[0; 64 << 10]).is_ok() {
+        assert!(Instant::now() < until, "the server takes bells without end");
+    }
+    good.write_all(b"mn\r\n").unwrap();
+    good.read_exact(&mut [0; 4]).unwrap();
+    wait_for_connections(&served, 1);
+}
+
+#[test]
 fn a_server_that_stops_ends_its_connections() {
     let served = serve(MemoryEngine::start(None), |_| ());
     let mut shared = Shared::connect(&served.socket);

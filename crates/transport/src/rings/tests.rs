@@ -19,7 +19,10 @@ fn bytes_come_out_as_they_went_in_over_every_wrap() {
     let (_, mut server, mut client) = pair();
     let (mut written, mut read) = (0, 0);
     for step in 0..400 {
-        let bytes = client.write(&pattern(written, 1 + step * 7 % 3000)).unwrap();
+        let all = pattern(written, 1 + step * 7 % 3000);
+        let (first, rest) = all.split_at(all.len() / 5);
+        let (second, third) = rest.split_at(rest.len() / 3);
+        let bytes = client.write_parts(&[first, second, &[], third].map(IoSlice::new)).unwrap();
         written += bytes;
         let mut into = Vec::with_capacity(1 + step * 11 % 2500);
         assert_eq!(server.read_to(&mut into).unwrap(), into.len());

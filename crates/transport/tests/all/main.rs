@@ -79,6 +79,20 @@ fn bytes_go_both_ways_and_a_sleeping_client_is_woken() {
 }
 
 #[test]
+fn a_server_that_rings_without_end_does_not_hold_a_client() {
+    let (server, _rings, mut client) = connected();
+    let rings = std::thread::spawn(move || while (&server).write_all(&[0; 4096]).is_ok() {});
+    let timed_out = client.wait(Instant::now() + Duration::from_millis(50)).unwrap_err();
+    assert_eq!(timed_out.kind(), ErrorKind::TimedOut);
+    let until = soon();
+    while client.is_open() {
+        assert!(Instant::now() < until, "a look takes what is there, and nothing new");
+    }
+    drop(client);
+    rings.join().unwrap();
+}
+
+#[test]
 fn a_server_without_shared_memory_leaves_the_socket() {
     let (mut server, client) = UnixStream::pair().unwrap();
     server.write_all(b"ERROR\r\n").unwrap();
