@@ -54,6 +54,8 @@ module chip #(
     input  wire [2:0]       flip_place
 );
     localparam ID = 32'h73697475, VERSION = 32'd1, SLOTS = 4, TASK_WORDS = 48, ANSWER_WORDS = 20, SECOND = LANES > 1 ? 1 : 0;
+    // One lane has no partner.
+    localparam [0:0] LOCKS = LOCKSTEP != 0 && LANES > 1;
     localparam R_ID = 8'd0, R_VERSION = 8'd1, R_CAPABILITIES = 8'd2, R_CONTROL = 8'd3, R_STATUS = 8'd4, R_IRQ_ENABLE = 8'd5,
         R_IRQ_CAUSE = 8'd6, R_PUSH = 8'd8, R_POP = 8'd9;
 
@@ -97,7 +99,7 @@ module chip #(
             case (b_word)
                 R_CONTROL: is_legal = b_wdata[31:1] == 0;
                 R_IRQ_ENABLE, R_IRQ_CAUSE: is_legal = b_wdata[31:4] == 0;
-                R_PUSH: is_legal = !t_full && (b_wdata == 0 || (is_lock && LOCKSTEP != 0));
+                R_PUSH: is_legal = !t_full && (b_wdata == 0 || (is_lock && LOCKS));
                 R_POP: is_legal = !a_empty;
                 default: is_legal = (in_window && !t_full) || (in_lane && b_word[1:0] == 2'd0 && b_wdata == 32'd1);
             endcase
@@ -106,7 +108,7 @@ module chip #(
             case (b_word)
                 R_ID: value = ID;
                 R_VERSION: value = VERSION;
-                R_CAPABILITIES: value = {LOCKSTEP != 0, 7'd0, 4'(SLOTS), 4'(SLOTS), 4'd8, 4'(WAYS), 4'd0, 4'(LANES)};
+                R_CAPABILITIES: value = {LOCKS, 7'd0, 4'(SLOTS), 4'(SLOTS), 4'd8, 4'(WAYS), 4'd0, 4'(LANES)};
                 R_CONTROL: value = {31'd0, runs};
                 R_STATUS: value = {15'd0, paired, 8'(busy), 1'b0, a_used, 1'b0, 3'd4 - t_used};
                 R_IRQ_ENABLE: value = {28'd0, enable};
@@ -116,7 +118,7 @@ module chip #(
                     for (int i = 0; i < LANES; i++)
                         if (in_lane && b_lane == 4'(i)) begin
                             case (b_word[1:0])
-                                2'd1: value = {29'd0, LOCKSTEP != 0 && i == 1 && paired, lane_finished[i], !lane_free[i]};
+                                2'd1: value = {29'd0, LOCKS && i == 1 && paired, lane_finished[i], !lane_free[i]};
                                 2'd2: value = lane_tag[i];
                                 default: value = lane_cycles[i];
                             endcase
@@ -132,7 +134,7 @@ module chip #(
     reg              loads, loaded;
     reg  [5:0]       load_at, load_at1;
     wire             lock = t_lock[t_rptr[1:0]];
-    wire [LANES-1:0] takes = LOCKSTEP != 0 && paired ? lane_free & ~LANES'(2) : lane_free;
+    wire [LANES-1:0] takes = LOCKS && paired ? lane_free & ~LANES'(2) : lane_free;
     wire [LANES-1:0] busy = ~takes;
     reg  [LANES-1:0] chosen;
     always_comb begin
@@ -151,7 +153,7 @@ module chip #(
     reg  [4:0]        c_at, c_at1;
     reg               c_differs;
     wire [31:0]       c_word = lane_answer[c_lane];
-    wire              c_pair = LOCKSTEP != 0 && paired && c_lane == 0;
+    wire              c_pair = LOCKS && paired && c_lane == 0;
     wire              c_compares = c_pair && (c_at1 == 5'd1 || c_at1 >= 5'd4);
     wire              c_mismatch = c_pair && (c_differs || c_word[2:0] == 3'd2);
     reg  [LANES-1:0]  releases;
@@ -236,14 +238,14 @@ module chip #(
                 if (runs && !t_empty && chosen != 0) begin
                     loads  <= 1'b1;
                     target <= chosen;
-                    if (LOCKSTEP != 0 && lock) paired <= 1'b1;
+                    if (LOCKS && lock) paired <= 1'b1;
                 end
             end else if (loads) begin
                 load_at <= load_at + 1'b1;
                 if (load_at == 6'(TASK_WORDS - 1)) loads <= 1'b0;
             end else if (loaded) begin
                 // The leader begins for both.
-                begins <= LOCKSTEP != 0 && target == LANES'(3) ? LANES'(1) : target;
+                begins <= LOCKS && target == LANES'(3) ? LANES'(1) : target;
                 t_rptr <= t_rptr + 1'b1;
             end
 
@@ -283,7 +285,7 @@ module chip #(
     wire [63:0]              l_r_data;
     wire                     l_r_last;
     for (genvar i = 0; i < LANES; i++) begin : g_lane
-        localparam IS_LEADER = LOCKSTEP != 0 && i == 0, IS_FOLLOWER = LOCKSTEP != 0 && i == 1;
+        localparam IS_LEADER = LOCKS && i == 0, IS_FOLLOWER = LOCKS && i == 1;
         lane #(.WAYS(WAYS), .WBITS(WBITS), .LOG(LOG), .FLIPS(FLIPS)) lane (
             .clk, .reset, .load(loaded && target[i]), .load_at(load_at1), .load_word(task_word), .begins(begins[i]),
             .stop(stops[i] || (IS_LEADER && paired && stops[SECOND])),
@@ -315,7 +317,7 @@ module chip #(
         if (!reset) begin
             a_queues_hold_no_more_than_they_can : assert (t_used <= 3'd4 && a_used <= 3'd4);
             a_no_answer_is_lost : assert (!(copied && a_full));
-            a_a_pair_is_loaded_together : assert (!(LOCKSTEP != 0 && paired) || lane_free[SECOND]);
+            a_a_pair_is_loaded_together : assert (!(LOCKS && paired) || lane_free[SECOND]);
         end
     c_answers_are_full : cover property (@(posedge clk) a_full && lane_finished != 0);
     c_tasks_are_full : cover property (@(posedge clk) t_full);

@@ -1,6 +1,6 @@
 // A unit with its parameters, the reader of its lists of blocks, and its side channel into memory.
 //
-// A task: its words come into `p`, `begins` starts the unit, `finished` says that the answer's words are there. The lane
+// A task: its words come into `p`, `begins` starts the unit, `is_finished` says that the answer's words are there. The lane
 // keeps them until `release_lane`. A stop or a mismatch kills the task: no burst begins any more, the words of bursts
 // that have begun are zeros, and the lane is finished when memory has answered all of them.
 //

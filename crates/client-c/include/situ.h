@@ -74,7 +74,8 @@ enum {
 /* The options of a client. Set what you need and leave the rest 0. */
 typedef struct situ_options {
     /* The servers, separated by commas: host, host:port, [IPv6]:port, or the path of a Unix socket as /path or
-     * unix:/path. The port is 11211 if it is left out. Keys are spread over the servers as libmemcached does it (MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED). */
+     * unix:/path. The port is 11211 if it is left out. Keys are spread over the servers as libmemcached does it
+     * (MEMCACHED_BEHAVIOR_KETAMA_WEIGHTED). */
     const char *servers;
     /* The time that a call has, in milliseconds. 0 is one second. */
     uint32_t timeout_ms;
@@ -191,7 +192,7 @@ int situ_stats(situ_client *client, const char *topic, situ_statistic *statistic
 /* Asks all servers for their versions. Each is a statistic with the name "version". As situ_stats otherwise. */
 int situ_version(situ_client *client, situ_statistic *statistic, void *context);
 
-/* Tells the transport of the latest connection to each server: "TCP", "Unix socket" or "shared memory". Each is a
+/* Reports the transport of the latest connection to each server: "TCP", "Unix socket" or "shared memory". Each is a
  * statistic with the name "transport". A server that has had no connection is left out. Returns SITU_OK. */
 int situ_transports(situ_client *client, situ_statistic *statistic, void *context);
 

@@ -41,7 +41,7 @@ pub mod registers {
     pub const ID_VALUE: u32 = 0x7369_7475;
     /// An answer waits.
     pub const IRQ_ANSWER: u32 = 1;
-    /// A task has space.
+    /// The queue of tasks has room.
     pub const IRQ_SPACE: u32 = 2;
     /// Lanes in lock-step gave different outputs.
     pub const IRQ_MISMATCH: u32 = 4;
@@ -117,7 +117,7 @@ pub struct Chip {
 }
 
 impl Chip {
-    /// Makes a chip behind its reset, and lets its lanes take tasks.
+    /// Creates a chip, resets it, and lets its lanes take tasks.
     ///
     /// # Errors
     /// There is no simulation, or the chip is another one.
@@ -264,6 +264,9 @@ impl Chip {
         }
         let mut out = vec![0; job.unit_task.out_bytes_max as usize];
         self.model.get(job.out_at, &mut out);
+        if words[3] > job.side_groups {
+            return Err(NotRun::Broken(format!("{} groups are on the side channel, of {}", words[3], job.side_groups)));
+        }
         let mut groups = vec![0; words[3] as usize * GROUP_BYTES];
         self.model.get(job.side_at, &mut groups);
         let flags = words[4];

@@ -348,7 +348,7 @@ mod circuit {
     }
 
     impl ChipModel {
-        /// Makes a chip behind its reset; `None` never, with a simulation.
+        /// Creates a chip and takes it out of reset. Returns `None` only in a build without the simulation.
         pub(crate) fn new(memory_bytes: u64, memory: Memory) -> Option<ChipModel> {
             // SAFETY: the function has no conditions.
             let chip = unsafe { situ_fpga_chip_new(memory_bytes, memory.latency, memory.stall_per_1000, memory.seed) };
@@ -373,7 +373,7 @@ mod circuit {
             unsafe { situ_fpga_chip_get(self.chip.as_ptr(), at.into(), bytes.as_mut_ptr(), bytes.len() as u64) }
         }
 
-        /// Lets the chip write whole words of memory, or no more.
+        /// Allows the chip to write these words of memory, or forbids it.
         pub(crate) fn lend(&mut self, at: u32, count: u64, lent: bool) {
             self.assert_inside(at, count);
             // SAFETY: as above.
@@ -411,7 +411,7 @@ mod circuit {
 
     impl Drop for ChipModel {
         fn drop(&mut self) {
-            // SAFETY: the chip lives, and is not used behind this.
+            // SAFETY: the chip lives, and is not used afterwards.
             unsafe { situ_fpga_chip_free(self.chip.as_ptr()) }
         }
     }

@@ -97,7 +97,11 @@ fn run_all(
         observe(&phase);
         phases.push(phase);
     }
-    let machine = Machine::describe(&options.directory);
+    let mut machine = Machine::describe(&options.directory);
+    if factory.is_served() {
+        // The server's disk is unknown.
+        machine.disk.clear();
+    }
     session.close()?;
     Ok(BenchResult {
         format: RESULT_FORMAT.to_owned(),

@@ -26,7 +26,7 @@ pub struct ServedFactory {
 }
 
 impl ServedFactory {
-    /// Creates a factory for the server at `address`, as `options` say otherwise.
+    /// Creates a factory for the server at `address`, with the transport and the threads of `options`.
     #[must_use]
     pub fn new(address: &str, options: &BenchOptions) -> Self {
         let mut client = Options::new([address]);

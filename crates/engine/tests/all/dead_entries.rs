@@ -131,13 +131,15 @@ fn a_deleted_range_of_older_tables_is_skipped_in_both_directions() {
         if flushed {
             store.flush().unwrap();
         }
-        let mut cursor = store.cursor().unwrap();
         let forward = steps(&store, || {
+            let mut cursor = store.cursor().unwrap();
             cursor.seek_to_first().unwrap();
             cursor.next().unwrap();
             assert_eq!(cursor.key(), Some(&name(KEYS - 1)[..]));
         });
         let backward = steps(&store, || {
+            let mut cursor = store.cursor().unwrap();
+            cursor.seek_to_last().unwrap();
             cursor.prev().unwrap();
             assert_eq!(cursor.key(), Some(&name(0)[..]));
         });
