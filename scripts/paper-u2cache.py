@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Repeats the latencies and rates of U2cache's paper over shared memory, and over sockets beside it.
+
+    make paper-u2cache          some five minutes; options: scripts/paper-u2cache.py --help
+
+Client and server are two processes. The server is a cache with one thread. Stock memcached has one thread, too. Each is measured with Situ's
+Rust client over each transport that it offers. Where Maven and a JDK from 22 on are there (JAVA_HOME), the same is measured with Situ's Java
+client, and with spymemcached over TCP. The folder of results has every case as a line of JSON, and the tables as Markdown.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "scripts", "near-data"))
+import svg  # noqa: E402
+
+JAVA_SIZES = [32, 512, 1024, 4096]
+JAVA_CALLS = 100_000
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return held.getsockname()[1]
+
+
+def wait_for(path, process):
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                return probe.connect(path)
+            except OSError:
+                pass
+        if process.poll() is not None:
+            sys.exit(f"{process.args[0]} has ended with code {process.returncode}")
+        time.sleep(0.05)
+    sys.exit(f"{process.args[0]} does not listen")
+
+
+class Servers:
+    """Situ's cache and, where it is installed, memcached: an address of TCP and a Unix socket each."""
+
+    def __init__(self, situ, directory):
+        self.processes, self.places = [], {}
+        path, port = os.path.join(directory, "situ.sock"), free_port()
+        self.start("situ", path, port, [situ, "serve", "--no-http", "--engine", "cache", "--threads", "1", "--listen", f"127.0.0.1:{port}",
+                                        "--unix-socket", path, "--memory", "256M"])
+        memcached = shutil.which("memcached")
+        if not memcached:
+            print("SKIPPED: stock memcached: it is not installed")
+            return
+        port = free_port()
+        # Memcached listens on one of both.
+        user = ["-u", "nobody"] if os.getuid() == 0 else []
+        self.start("memcached", os.path.join(directory, "memcached.sock"), None,
+                   [memcached, "-t", "1", "-m", "256", "-s", os.path.join(directory, "memcached.sock"), *user])
+        self.start("memcached", None, port, [memcached, "-t", "1", "-m", "256", "-l", "127.0.0.1", "-p", str(port), *user])
+
+    def start(self, name, path, port, command):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.processes.append(process)
+        if path:
+            wait_for(path, process)
+            self.places.setdefault(name, {})["unix"] = path
+        if port:
+            time.sleep(0.3)
+            self.places.setdefault(name, {})["tcp"] = f"127.0.0.1:{port}"
+
+    def end(self):
+        for process in self.processes:
+            process.terminate()
+            process.wait()
+
+
+def rust_cases(example, places, seconds):
+    for server, of_server in places.items():
+        for kind, address in of_server.items():
+            for transport in ("socket", "shared-memory") if (server, kind) == ("situ", "unix") else ("socket",):
+                command = [example, address, transport, str(seconds)]
+                print("+", " ".join(command), flush=True)
+                for line in subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines():
+                    yield {**json.loads(line), "client": "Rust", "server": server}
+
+
+def java_command():
+    """The command of the Java measurement, or `None` and a reason."""
+    home = os.environ.get("JAVA_HOME", "")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if not shutil.which("mvn") or not java:
+        return None, "Maven or Java is not installed"
+    version = subprocess.run([java, "-version"], stderr=subprocess.PIPE, text=True).stderr
+    found = re.search(r'version "(\d+)', version)
+    if not found or int(found.group(1)) < 22:
+        return None, "the JDK is older than 22: set JAVA_HOME"
+    folder = os.path.join(ROOT, "java")
+    built = subprocess.run(["mvn", "-q", "-B", "test-compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath",
+                            "-Dmdep.includeScope=test"], cwd=folder)
+    if built.returncode:
+        return None, "Maven failed"
+    with open(os.path.join(folder, "target", "classpath"), encoding="utf-8") as file:
+        path = file.read().strip()
+    classes = [os.path.join(folder, "target", name) for name in ("classes", "test-classes")]
+    return [java, "--enable-native-access=ALL-UNNAMED", "-cp", ":".join([*classes, path]), "io.situ.client.Latency"], None
+
+
+def java_cases(places):
+    command, why = java_command()
+    if not command:
+        print("SKIPPED: the Java client:", why)
+        return
+    for server, of_server in places.items():
+        for address in of_server.values():
+            for size in JAVA_SIZES:
+                print("+ Latency", address, size, flush=True)
+                said = subprocess.run([*command, address, str(size), str(JAVA_CALLS)], check=True, stdout=subprocess.PIPE,
+                                      stderr=subprocess.DEVNULL, text=True).stdout
+                for line in said.splitlines():
+                    found = re.match(r"(\S+)\s+(set|get)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s", line)
+                    if found:
+                        transport, call, size_said, middle, late = found.groups()
+                        is_spy = transport == "spymemcached"
+                        transport = {"TCP": "TCP", "UNIX_SOCKET": "Unix socket", "SHARED_MEMORY": "shared memory"}.get(transport, "TCP")
+                        yield {"client": "spymemcached" if is_spy else "Java", "server": server, "transport": transport,
+                               "operation": call.upper(), "value_bytes": int(size_said), "requests": JAVA_CALLS,
+                               "p50_us": float(middle), "p99_us": float(late)}
+
+
+def rates(situ, places, directory, seconds):
+    """Two clients at 4 KB."""
+    for server, of_server in places.items():
+        for kind, address in of_server.items():
+            for transport in ("socket", "shared-memory") if (server, kind) == ("situ", "unix") else ("socket",):
+                output = os.path.join(directory, "rate.json")
+                command = [situ, "bench", "--connect", address, "--transport", transport, "--threads", "2", "--keys", "10k", "--operations",
+                           "1g", "--duration-seconds", str(seconds), "--value-bytes", "4096", "--workloads", "fillseq,overwrite,readrandom",
+                           "-o", output]
+                print("+", " ".join(command), flush=True)
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+                with open(output, encoding="utf-8") as file:
+                    phases = {phase["workload"]: phase for phase in json.load(file)["phases"]}
+                transport = "TCP" if kind == "tcp" else transport.replace("-", " ").replace("socket", "Unix socket")
+                yield {"server": server, "transport": transport, "sets": phases["overwrite"]["operations_per_second"],
+                       "gets": phases["readrandom"]["operations_per_second"], "missed": phases["readrandom"]["missed"]}
+
+
+def latency_table(cases):
+    sizes = sorted({case["value_bytes"] for case in cases})
+    rows = {}
+    for case in cases:
+        row = rows.setdefault((case["client"], case["server"], case["transport"]), {})
+        row[case["operation"], case["value_bytes"]] = f"{case['p50_us']:.2f}, {case['p99_us']:.1f}"
+    heads = [(operation, size) for operation in ("SET", "GET") for size in sizes]
+    lines = ["| client | server | transport | " + " | ".join(f"{operation} {size} B" for operation, size in heads) + " |",
+             "|---" * (3 + len(heads)) + "|"]
+    lines += ["| " + " | ".join([*name, *(row.get(head, "") for head in heads)]) + " |" for name, row in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
+def rate_table(found):
+    lines = ["| server | transport | SET/s | GET/s |", "|---|---|---|---|"]
+    lines += [f"| {row['server']} | {row['transport']} | {row['sets']:,.0f} | {row['gets']:,.0f} |" for row in found]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--situ", default=os.path.join(ROOT, "target", "release", "situ"))
+    parser.add_argument("--example", default=os.path.join(ROOT, "target", "release", "examples", "latency"))
+    parser.add_argument("--out", default=os.path.join(ROOT, "target", "paper-u2cache"))
+    parser.add_argument("--seconds", type=float, default=2, help="of a case of the Rust client, and of a rate")
+    args = parser.parse_args()
+    if not args.seconds > 0:
+        parser.error("--seconds must be above 0")
+    os.makedirs(args.out, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        servers = Servers(args.situ, directory)
+        try:
+            cases = [*rust_cases(args.example, servers.places, args.seconds), *java_cases(servers.places)]
+            found = list(rates(args.situ, servers.places, directory, max(1, round(args.seconds))))
+        finally:
+            servers.end()
+    for name, rows in (("latency.jsonl", cases), ("rates.jsonl", found)):
+        with open(os.path.join(args.out, name), "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    tables = latency_table(cases) + "\n" + rate_table(found)
+    with open(os.path.join(args.out, "tables.md"), "w", encoding="utf-8") as file:
+        file.write(tables)
+    for operation in ("SET", "GET"):
+        of = [case for case in cases if case["operation"] == operation]
+        names = list(dict.fromkeys(f"{case['client']}, {case['server']}, {case['transport']}" for case in of))
+        sizes = [f"{size} B" for size in sorted({case["value_bytes"] for case in of})]
+        values = {size: {} for size in sizes}
+        for case in of:
+            name = f"{case['client']}, {case['server']}, {case['transport']}"
+            values[f"{case['value_bytes']} B"][name] = (case["p50_us"], case["p50_us"], case["p99_us"])
+        drawing = svg.bars(f"{operation}: median, and a line to the 99th percentile", "us", sizes, names, values)
+        with open(os.path.join(args.out, f"{operation.lower()}.svg"), "w", encoding="utf-8") as file:
+            file.write(drawing)
+    print(tables, end="")
+    print("results, tables and plots:", args.out)
+
+
+if __name__ == "__main__":
+    main()
