@@ -24,7 +24,7 @@ sys.path.insert(0, os.path.join(ROOT, "scripts", "near-data"))
 import svg  # noqa: E402
 
 JAVA_SIZES = [32, 512, 1024, 4096]
-JAVA_CALLS = 100_000
+JAVA_CALLS = 30_000
 
 
 def free_port():
@@ -60,7 +60,7 @@ class Servers:
             return
         port = free_port()
         # Memcached listens on one of both.
-        user = ["-u", "nobody"] if os.getuid() == 0 else []
+        user = ["-u", "root"] if os.getuid() == 0 else []
         self.start("memcached", os.path.join(directory, "memcached.sock"), None,
                    [memcached, "-t", "1", "-m", "256", "-s", os.path.join(directory, "memcached.sock"), *user])
         self.start("memcached", None, port, [memcached, "-t", "1", "-m", "256", "-l", "127.0.0.1", "-p", str(port), *user])
