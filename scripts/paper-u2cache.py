@@ -152,7 +152,21 @@ def rates(situ, places, directory, seconds):
                        "gets": phases["readrandom"]["operations_per_second"], "missed": phases["readrandom"]["missed"]}
 
 
+# What a plot shows: client, server, transport, and a short name.
+SHOWN = [("Rust", "situ", "shared memory", "Rust, shared memory"), ("Java", "situ", "shared memory", "Java, shared memory"),
+         ("Java", "situ", "TCP", "Java, TCP"), ("spymemcached", "memcached", "TCP", "spymemcached, memcached")]
+
+
+def floors(cases):
+    """The floors of the first client, as a line."""
+    copies = {case["value_bytes"]: case["p50_us"] for case in cases if case["operation"] == "COPY"}
+    wake_up = next(case for case in cases if case["operation"] == "WAKE-UP")
+    words = ", ".join(f"{bytes} B {micros:.2f}" for bytes, micros in copies.items())
+    return f"Floors, us: a copy of {words}; a wake-up {wake_up['p50_us']:.1f}, 99th percentile {wake_up['p99_us']:.1f}\n"
+
+
 def latency_table(cases):
+    cases = [case for case in cases if case["operation"] in ("SET", "GET")]
     sizes = sorted({case["value_bytes"] for case in cases})
     rows = {}
     for case in cases:
@@ -191,17 +205,18 @@ def main():
     for name, rows in (("latency.jsonl", cases), ("rates.jsonl", found)):
         with open(os.path.join(args.out, name), "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
-    tables = latency_table(cases) + "\n" + rate_table(found)
+    tables = latency_table(cases) + "\n" + floors(cases) + "\n" + rate_table(found)
     with open(os.path.join(args.out, "tables.md"), "w", encoding="utf-8") as file:
         file.write(tables)
     for operation in ("SET", "GET"):
         of = [case for case in cases if case["operation"] == operation]
-        names = list(dict.fromkeys(f"{case['client']}, {case['server']}, {case['transport']}" for case in of))
         sizes = [f"{size} B" for size in sorted({case["value_bytes"] for case in of})]
         values = {size: {} for size in sizes}
-        for case in of:
-            name = f"{case['client']}, {case['server']}, {case['transport']}"
-            values[f"{case['value_bytes']} B"][name] = (case["p50_us"], case["p50_us"], case["p99_us"])
+        for *which, name in SHOWN:
+            for case in of:
+                if [case["client"], case["server"], case["transport"]] == which:
+                    values[f"{case['value_bytes']} B"][name] = (case["p50_us"], case["p50_us"], case["p99_us"])
+        names = [name for *_, name in SHOWN if any(name in row for row in values.values())]
         drawing = svg.bars(f"{operation}: median, and a line to the 99th percentile", "us", sizes, names, values)
         with open(os.path.join(args.out, f"{operation.lower()}.svg"), "w", encoding="utf-8") as file:
             file.write(drawing)
