@@ -104,16 +104,23 @@ impl Header {
 
     /// Returns the rule that the header breaks. None is written that breaks one, and none is read.
     fn broken_rule(&self) -> Option<&'static str> {
-        let rules = [
-            (self.flags & !flag::ALL == 0, "known flags"),
-            (usize::from(self.used) <= PAYLOAD_BYTES, "used within the payload"),
-            (usize::from(self.previous_used) <= PAYLOAD_BYTES, "previous_used within the payload"),
-            (self.durable_used <= self.used, "durable_used within used"),
-            (self.durable_pages <= self.page_number, "durable_pages before this page"),
-            (self.first_record.is_none_or(|first| first < self.used), "first_record within used"),
-            (u64::from(self.previous_distance) <= self.file_number, "previous_distance within file_number"),
-        ];
-        rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule)
+        if self.flags & !flag::ALL != 0 {
+            Some("known flags")
+        } else if usize::from(self.used) > PAYLOAD_BYTES {
+            Some("used within the payload")
+        } else if usize::from(self.previous_used) > PAYLOAD_BYTES {
+            Some("previous_used within the payload")
+        } else if self.durable_used > self.used {
+            Some("durable_used within used")
+        } else if self.durable_pages > self.page_number {
+            Some("durable_pages before this page")
+        } else if self.first_record.is_some_and(|first| first >= self.used) {
+            Some("first_record within used")
+        } else if u64::from(self.previous_distance) > self.file_number {
+            Some("previous_distance within file_number")
+        } else {
+            None
+        }
     }
 
     /// Writes the header over the front of `page`, checksum included.

@@ -226,11 +226,12 @@ impl<'a> Node<'a> {
         KeyRef::new(user, header.trailer)
     }
 
-    /// Returns the node's key if it is a version of the key `user`.
+    /// Returns the node's key if it is a version of the target's.
     #[inline]
-    pub(super) fn version_of(self, user: &[u8]) -> Option<KeyRef<'a>> {
-        let key = self.key();
-        (key.user == user).then_some(key)
+    pub(super) fn version_of(self, target: &Target<'_>) -> Option<KeyRef<'a>> {
+        let is_near = self.prefix() == target.prefix;
+        let key = is_near.then(|| self.key())?;
+        compare_behind_prefix(key.user, target.key.user).is_eq().then_some(key)
     }
 
     /// Returns the value.

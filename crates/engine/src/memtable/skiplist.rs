@@ -141,11 +141,9 @@ impl SkipList {
             self.link(node, height, &target, &mut splice);
         }
         // The head has no key, and no entry has an empty one.
-        surplus(
-            key,
-            splice.before[0].version_of(key.user),
-            splice.after[0].and_then(|after| after.version_of(key.user)),
-        )
+        let newer = splice.before[0].version_of(&target);
+        let older = splice.after[0].and_then(|after| after.version_of(&target));
+        surplus(key, newer, older)
     }
 
     /// Returns the first entry at or behind the target.

@@ -1,6 +1,7 @@
 //! Taking numbers out of bytes that may be anything.
 
 use crate::Error;
+use situ_base::bytes::Difference;
 pub(crate) use situ_base::bytes::{Fields, Mismatch, is_zero, require_checksum, require_zeros};
 use std::fmt;
 
@@ -13,7 +14,7 @@ pub(crate) trait At {
 impl At for Mismatch {
     #[cold]
     fn at(self, path: &str, offset: u64, whole: impl fmt::Display) -> Error {
-        let what = format!("{whole} ({})", self.part);
-        situ_storage::Error::corruption(path, offset, what, self.expected, self.found).into()
+        let Difference { part, expected, found } = *self.0;
+        situ_storage::Error::corruption(path, offset, format!("{whole} ({part})"), expected, found).into()
     }
 }

@@ -28,6 +28,7 @@ use super::shown;
 use crate::{Error, FileName, Lock, Result};
 use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
 use rustix::io::{Errno, retry_on_intr};
+use rustix::time::{ClockId, clock_gettime};
 use situ_base::lock;
 use situ_device::Flocked;
 use std::collections::BTreeMap;
@@ -36,10 +37,17 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A write to a page file checks the names if the last check is older than this.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// Returns the milliseconds since the system started, from a clock that ticks each few of them. A finer clock takes a
+/// hundredth of a small put.
+fn now_ms() -> u64 {
+    let now = clock_gettime(ClockId::MonotonicCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
 
 /// Returns true for a file without which the directory is not this store.
 pub(super) fn is_relied_on(name: FileName) -> bool {
@@ -59,8 +67,7 @@ pub(super) struct Names {
     held: Mutex<Option<Held>>,
     /// The reason why the directory could not be locked.
     unlocked: OnceLock<String>,
-    begin: Instant,
-    /// Time of the next check, in milliseconds since `begin`.
+    /// Time of the next check; see [`now_ms`].
     next_check_ms: AtomicU64,
 }
 
@@ -82,7 +89,6 @@ impl Names {
             directory,
             held: Mutex::default(),
             unlocked: OnceLock::new(),
-            begin: Instant::now(),
             next_check_ms: AtomicU64::new(0),
         })
     }
@@ -217,7 +223,7 @@ impl Names {
 
     /// Like [`check`](Names::check), if the last check was a while ago.
     pub(super) fn check_if_due(&self) -> Result<()> {
-        let now = u64::try_from(self.begin.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now = now_ms();
         let due = self.next_check_ms.load(Ordering::Relaxed);
         if now < due {
             return Ok(());
