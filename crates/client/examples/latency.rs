@@ -1,10 +1,11 @@
 //! Measures the latency of SET and GET: one client, one request at a time, a server in another process.
 //!
-//! `cargo run --release -p situ-client --example latency -- ADDRESS [TRANSPORT [SECONDS]]`
+//! `cargo run --release -p situ-client --example latency -- ADDRESS [TRANSPORT [SECONDS [BYTES,BYTES,...]]]`
 //!
-//! The transport is `auto`, `socket` or `shared-memory`. Each line of the output is a case, as an object of JSON. Times
-//! are in microseconds. COPY and WAKE-UP are floors: the copy of a value, and half of a byte's trip to a sleeping thread
-//! and back.
+//! The transport is `auto`, `socket` or `shared-memory`. The numbers of bytes are sizes of values. Each case has 100
+//! keys, and requests go through them in order. Each line of the output is a case, as an object of JSON. Times are in
+//! microseconds. COPY and WAKE-UP are floors: the copy of a value, and half of a byte's trip to a sleeping thread and
+//! back.
 
 use situ_client::{Client, Error, Options, TransportChoice};
 use std::error::Error as StdError;
@@ -59,7 +60,7 @@ fn wake_ups(seconds: f64) -> Result<Vec<Duration>, std::io::Error> {
 fn main() -> Result<(), Box<dyn StdError>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [address, rest @ ..] = &arguments[..] else {
-        return Err("usage: latency ADDRESS [TRANSPORT [SECONDS]]".into());
+        return Err("usage: latency ADDRESS [TRANSPORT [SECONDS [BYTES,BYTES,...]]]".into());
     };
     let mut options = Options::new([address]);
     options.transport = match rest.first().map_or("auto", String::as_str) {
@@ -72,10 +73,14 @@ fn main() -> Result<(), Box<dyn StdError>> {
     if !(seconds > 0.0 && seconds < 1e6) {
         return Err("SECONDS must be above 0".into());
     }
+    let sizes: Vec<usize> = match rest.get(2) {
+        Some(list) => list.split(',').map(str::parse).collect::<Result<_, _>>()?,
+        None => VALUE_BYTES.to_vec(),
+    };
     let client = Client::open(&options)?;
     let keys: Vec<String> = (0..KEYS).map(|key| format!("latency:{key}")).collect();
     let mut found = Vec::new();
-    for bytes in VALUE_BYTES {
+    for bytes in sizes {
         let value = vec![b'v'; bytes];
         let set = measure(seconds, |n| client.set(&keys[n % KEYS], &value, ()))?;
         let get = measure(seconds, |n| {
