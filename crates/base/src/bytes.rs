@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(fields.u32("length").unwrap_err().to_string(), "length: expected 4 bytes, found 3 bytes");
         assert!(fields.sized("name").is_ok() && fields.end().is_err());
         assert_eq!(fields.u8("kind"), Ok(3));
-        assert_eq!(Fields(&[0, 7]).zeros(2, "rest").unwrap_err().found, "0x07 at byte 1 of them");
+        assert_eq!(Fields(&[0, 7]).zeros(2, "rest").unwrap_err().0.found, "0x07 at byte 1 of them");
     }
 
     #[test]
