@@ -105,6 +105,7 @@ impl Pacer {
     fn pace_piece(&self, bytes: u64, rate: f64) {
         let now = self.clock.now().as_nanos() as u64;
         self.due_ns.fetch_max(now, Ordering::Relaxed);
+        assert!(rate > 0.0, "compactions always get a part of the bound");
         let cost = (bytes as f64 * 1e9 / rate) as u64;
         let due = self.due_ns.fetch_add(cost, Ordering::Relaxed);
         let mut left = due.saturating_sub(now);

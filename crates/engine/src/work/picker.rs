@@ -102,6 +102,29 @@ impl Job {
         std::iter::once(&self.span).chain(self.through.as_ref().map(|through| &through.span))
     }
 
+    /// Asserts what every job keeps to, whoever has picked it.
+    pub(crate) fn assert_sound(&self) {
+        assert!(self.inputs.windows(2).all(|pair| pair[0].0 < pair[1].0), "a job's levels go down: {self}");
+        assert!(self.inputs.iter().all(|(_, files)| !files.is_empty()), "each level of a job has tables: {self}");
+        let deepest = self.spans().map(|span| span.level).max();
+        assert!(self.inputs.last().map(|(level, _)| *level) <= deepest, "a job moves no entry up: {self}");
+        assert!(
+            self.through.as_ref().is_none_or(|through| through.span.level == self.output_level + 1),
+            "a stretch goes one level further: {self}"
+        );
+        let is_written = |span: &KeySpan| {
+            self.spans().any(|written| written.keys.begin <= span.begin && span.end <= written.keys.end)
+        };
+        assert!(self.files().all(|(_, file)| is_written(&file.meta.span)), "a job claims the keys it reads: {self}");
+        let is_apart =
+            |files: &[Arc<TableFile>]| files.windows(2).all(|pair| pair[0].meta.ends_before(&pair[1].meta.span.begin));
+        assert!(
+            self.inputs.iter().all(|(level, files)| *level == 0 || is_apart(files)),
+            "the tables of a level overlap, or are out of order: {self}"
+        );
+        assert!(!self.is_move || self.inputs.len() == 1, "a job that moves tables merges nothing: {self}");
+    }
+
     /// Returns the shallowest input level.
     pub(crate) fn level(&self) -> usize {
         self.inputs.first().map_or(0, |(level, _)| *level)
@@ -220,6 +243,11 @@ impl Targets {
         // turns.
         let needed = |level: &usize| share(*level) >= base_bytes_max / multiplier;
         targets.needed_level = (targets.base_level..deepest).find(needed).unwrap_or(deepest);
+        assert!(
+            (1..=targets.needed_level).contains(&targets.base_level),
+            "level 0 goes down into a level: {targets:?}"
+        );
+        assert!(targets.bytes[targets.base_level..].is_sorted(), "a deeper level holds no less: {targets:?}");
         targets
     }
 }

@@ -177,6 +177,7 @@ impl Schedule {
         job: Job,
     ) -> Claimed {
         assert!(job.files().next().is_some(), "a job has tables");
+        job.assert_sound();
         let is_idle = job.files().all(|(_, file)| !file.busy.load(Ordering::Acquire));
         assert!(is_idle, "a table belongs to one job at most: {job}");
         job.claim(true);

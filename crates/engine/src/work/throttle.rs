@@ -47,7 +47,8 @@ pub(crate) struct CompactionTurn {
 
 impl Drop for CompactionTurn {
     fn drop(&mut self) {
-        self.compacting.fetch_sub(1, Ordering::AcqRel);
+        let before = self.compacting.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a turn ends once");
     }
 }
 
@@ -92,6 +93,7 @@ impl CompactionThrottle {
     /// not held back, and one for each task that the compactor runs elsewhere.
     pub(crate) fn begin(&self, threads: usize, elsewhere: usize, at: Duration) -> Option<CompactionTurn> {
         let allowed = self.threads(threads, at).saturating_add(elsewhere);
+        assert!(allowed > 0, "one thread may always compact");
         let begun = self
             .compacting
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < allowed).then_some(count + 1));

@@ -61,6 +61,11 @@ impl Picker<'_> {
         let taken = files[run].to_vec();
         let keys = taken.iter().map(|f| f.meta.span.clone()).fold(job.span.keys.clone(), KeySpan::union);
         let keys = KeySpan { begin: lower.clone().unwrap_or(keys.begin), end: upper.clone().unwrap_or(keys.end) };
+        let is_inside = |f: &Arc<TableFile>| {
+            lower.as_ref().is_none_or(|lower| *lower <= f.meta.span.begin)
+                && upper.as_ref().is_none_or(|upper| f.meta.span.end <= *upper)
+        };
+        assert!(taken.iter().all(is_inside), "a stretch takes none of its neighbours' keys: {job}");
         let span = Span { level: below, keys };
         if !taken.iter().all(idle) || !self.free(&span) {
             return;
