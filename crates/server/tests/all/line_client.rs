@@ -2,7 +2,7 @@
 
 use situ_server::Server;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// A test waits no longer for an answer.
@@ -12,7 +12,11 @@ pub(crate) struct Client(pub(crate) BufReader<TcpStream>);
 
 impl Client {
     pub(crate) fn connect(server: &Server) -> Client {
-        let stream = TcpStream::connect(server.addresses()[0]).unwrap();
+        Client::connect_to(server.addresses()[0])
+    }
+
+    pub(crate) fn connect_to(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client(BufReader::new(stream))

@@ -30,4 +30,5 @@ mod meta_flags; // flags of later meta commands
 mod metrics; // the page of metrics as Prometheus reads it
 mod robustness; // floods, noise, truncated commands, hanging up
 mod shared_memory; // connections in shared memory
+mod stock_clients; // twemproxy and the tools of libmemcached, over two servers
 mod wrong_clock; // a wall clock that is wrong, and later set right
