@@ -156,6 +156,7 @@ test: packages form locks deny evidence
 	scripts/tests.sh run "$$log" cargo test --workspace --no-fail-fast --locked $(CHECKS) -- --skip alone:: || code=$$?; \
 	scripts/tests.sh run "$$log" cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- alone:: --test-threads=1 \
 	  || code=$$?; \
+	scripts/tests.sh junit "$$log" || code=$$?; \
 	scripts/tests.sh summary "$$log"; \
 	rm -f "$$log"; exit $$code
 

@@ -2,6 +2,7 @@
 # Runs the tests of `make test`, and tells chance from fault: a test that has failed runs once more, alone in a process.
 #
 #   scripts/tests.sh run LOG COMMAND...   runs `cargo test ... [-- ...]`, appends its output to LOG
+#   scripts/tests.sh junit LOG            runs the JUnit tests of java/ over the program that the tests before have built
 #   scripts/tests.sh summary LOG          the last lines of `make test`: FLAKY, SKIPPED, and the sums
 #   scripts/tests.sh selftest             tries all this on a cargo that only says what cargo would say
 #
@@ -13,6 +14,7 @@
 # SEED is `-` if the test has printed none. What a second run cannot explain fails the run at once: code that does not compile, a
 # program that ends without a result (an abort, a signal), a result that does not fit the names of the tests that failed.
 set -euo pipefail
+SELF=$(realpath "${BASH_SOURCE[0]}")
 
 # One line for each test that failed, with tabs: program, test, seed. A line `?` with a reason for what no test explains.
 #
@@ -123,6 +125,43 @@ run() {
         fi
     done <<<"$failed"
     $all_pass || return "$code"
+}
+
+# The lines of `summary` from what Maven says: a result in the form of cargo, and FLAKY for what has passed in its second run only.
+junit_result() {
+    awk '
+        /^\[[A-Z]+\] Flakes: *$/ { flakes = 1; next }
+        flakes && /^\[WARNING\] [^ ]+\./ && !/Tests run:/ {
+            name = substr($0, 11); gsub(" ", "_", name); class = name; sub(/\(.*/, "", class); sub(/\.[^.]*$/, "", class)
+            print "FLAKY java:" class ":" substr(name, length(class) + 2) " -"
+        }
+        /^\[[A-Z]+\] Tests run: [0-9, A-Za-z:]*$/ { gsub(",", ""); run = $4; failed = $6 + $8 + $12; skipped = $10 }
+        END {
+            if (run == "") exit 1
+            printf "test result: %s. %d passed; %d failed; %d ignored\n", failed ? "FAILED" : "ok", run - failed - skipped, failed, skipped
+        }
+    ' "$1"
+}
+
+# Maven asks the network only for what its repository lacks: `java/pom.xml` names every version.
+junit() {
+    local log=$1 java=${JAVA_HOME:+$JAVA_HOME/bin/}java why= version target output code=0
+    version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p') || true
+    command -v mvn >/dev/null || why='mvn is missing (Debian, Ubuntu: sudo apt-get install maven)'
+    [ "${version:-0}" -ge 22 ] || why="${why:+$why, and }${version:+JDK $version is older than 22: }JAVA_HOME has to name a JDK from 22 on"
+    [ -z "$why" ] || { echo "SKIPPED: the JUnit tests of the Java client: $why" | tee -a "$log"; return 0; }
+    target=$(cargo metadata --format-version 1 --no-deps --locked | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+    output=$(mktemp)
+    mvn -B -Dstyle.color=never -Dsurefire.rerunFailingTestsCount=1 "-Dsitu.program=$target/debug/situ" -f java test 2>&1 |
+        sed 's/\x1b\[0m//g' | tee -a "$log" "$output" || code=$?
+    if junit_result "$output" | tee -a "$log"; then
+        :
+    elif why=$(grep -m 1 -E 'Could not (transfer|resolve)' "$output"); then
+        echo "SKIPPED: the JUnit tests of the Java client: Maven cannot fetch what they need" | tee -a "$log"
+        code=0
+    fi
+    rm -f "$output"
+    return "$code"
 }
 
 # What was flaky has passed.
@@ -262,12 +301,52 @@ test result: FAILED. 5 passed; 2 failed; 0 ignored"
     try </dev/null
     expect "what passes" "$code $said" "0 4 passed, 0 failed, 0 kinds of things skipped"
 
+    # A Maven and a Java that say what theirs would say. Maven ends its output with a change of colour and no line end.
+    local words='[INFO] Results:'
+    mkdir "$folder/jdk" "$folder/jdk/bin"
+    printf '#!/bin/sh\necho "openjdk version \\"%s.0.1\\"" >&2\n' "\$(cat '$folder/jdk/version')" >"$folder/jdk/bin/java"
+    printf '#!/bin/sh\ncat "%s/says"; printf "\\033[0m"; exit $(cat "%s/code")\n' "$folder" "$folder" >"$folder/mvn"
+    chmod +x "$folder/jdk/bin/java" "$folder/mvn"
+    printf '#!/bin/sh\necho {\\"target_directory\\":\\"/t\\"}\n' >"$folder/cargo"
+    try_junit() {
+        cat >"$folder/says"
+        echo "$1" >"$folder/jdk/version"
+        echo "$2" >"$folder/code"
+        : >"$folder/log"
+        code=0
+        JAVA_HOME=$folder/jdk PATH="$folder:$PATH" "$SELF" junit "$folder/log" >"$folder/output" 2>&1 || code=$?
+        said=$(summary "$folder/log")
+    }
+    try_junit 17 0 </dev/null
+    expect "an old JDK" "$code $said" "0 SKIPPED: the JUnit tests of the Java client: JDK 17 is older than 22: JAVA_HOME has to name a JDK from 22 on
+0 passed, 0 failed, 1 kinds of things skipped"
+    try_junit 25 0 <<<"SKIPPED: no memcached
+[INFO] Tests run: 4, Failures: 0, Errors: 0, Skipped: 0, Time elapsed: 1 s -- in io.situ.ATest
+$words
+[WARNING] Flakes: 
+[WARNING] io.situ.ATest.once
+[ERROR]   Run 1: ATest.once:3 expected: <1> but was: <2>
+[INFO]   Run 2: PASS
+[INFO] 
+[WARNING] Tests run: 9, Failures: 0, Errors: 0, Skipped: 2, Flakes: 1"
+    expect "JUnit tests, one of them flaky" "$code $said" "0 FLAKY java:io.situ.ATest:once -
+SKIPPED: no memcached
+7 passed, 0 failed, 1 kinds of things skipped"
+    try_junit 25 1 <<<"$words
+[ERROR] Tests run: 9, Failures: 1, Errors: 2, Skipped: 0"
+    expect "JUnit tests that fail" "$code $said" "1 6 passed, 3 failed, 0 kinds of things skipped"
+    try_junit 25 1 <<<"[ERROR] Could not transfer artifact org.junit:x from/to central: Unknown host"
+    expect "no network" "$code $said" "0 SKIPPED: the JUnit tests of the Java client: Maven cannot fetch what they need
+0 passed, 0 failed, 1 kinds of things skipped"
+    try_junit 25 1 <<<"[ERROR] COMPILATION ERROR"
+    expect "Java that does not compile" "$code $said" "1 0 passed, 0 failed, 0 kinds of things skipped"
+
     [ "$failures" = 0 ] || exit 1
     echo "scripts/tests.sh: the selftest has passed"
 }
 
 case "${1:-}" in
-run | summary) "$@" ;;
+run | junit | summary) "$@" ;;
 selftest) selftest ;;
 *) sed -n '2,/^set /{ /^set /d; s/^# \{0,1\}//p; }' "$0"; exit 2 ;;
 esac
