@@ -20,7 +20,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache fpga fpga-prove fpga-route java
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page fpga fpga-prove fpga-route java
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -37,7 +37,8 @@ help:
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
 	@echo 'make compare-builds OLD=<commit>  that build and this one in turns: speed, processor time, tail, memory'
 	@echo 'make paper-x-engine  experiments of X-Engine with an accelerator, which is a model (15 minutes)'
-	@echo 'make paper-u2cache  latencies of U2cache over shared memory and sockets, of Rust, Java and stock clients (five minutes)'
+	@echo 'make paper-u2cache  latencies of U2cache over shared memory and sockets, of Rust, Java and stock clients (six minutes)'
+	@echo 'make paper-u2cache-page  its web pages: Tomcat, a database, and caches in turns (five minutes; mariadb-server, apache2-utils)'
 	@echo 'make bench-trimming  what space costs a value log in writes, with and without trimming (docs/evidence/trimming.md)'
 	@echo 'make study-postgres  what a fill factor costs and brings in PostgreSQL, on a plain and on a compressing disk (root; 40 minutes)'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
@@ -246,6 +247,9 @@ paper-x-engine: build
 paper-u2cache: build
 	cargo build --release --locked -p situ-client --example latency
 	python3 scripts/paper-u2cache.py
+
+paper-u2cache-page: build
+	python3 scripts/paper-u2cache-page.py
 
 compare-builds: cargo
 	@[ -n "$(OLD)" ] || { echo 'which build to compare with? make compare-builds OLD=<commit>'; exit 2; }

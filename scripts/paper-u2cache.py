@@ -91,8 +91,8 @@ def rust_cases(example, places, seconds):
                     yield {**json.loads(line), "client": "Rust", "server": server}
 
 
-def java_command():
-    """The command of the Java measurement, or `None` and a reason."""
+def java_command(program):
+    """The command that runs a program of Java's test classes, or `None` and a reason."""
     home = os.environ.get("JAVA_HOME", "")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if not shutil.which("mvn") or not java:
@@ -109,11 +109,11 @@ def java_command():
     with open(os.path.join(folder, "target", "classpath"), encoding="utf-8") as file:
         path = file.read().strip()
     classes = [os.path.join(folder, "target", name) for name in ("classes", "test-classes")]
-    return [java, "--enable-native-access=ALL-UNNAMED", "-cp", ":".join([*classes, path]), "io.situ.client.Latency"], None
+    return [java, "--enable-native-access=ALL-UNNAMED", "-cp", ":".join([*classes, path]), f"io.situ.client.{program}"], None
 
 
 def java_cases(places):
-    command, why = java_command()
+    command, why = java_command("Latency")
     if not command:
         print("SKIPPED: the Java client:", why)
         return
