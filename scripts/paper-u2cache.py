@@ -25,6 +25,10 @@ import svg  # noqa: E402
 
 JAVA_SIZES = [32, 512, 1024, 4096]
 JAVA_CALLS = 30_000
+OVERLAP_CALLS = 4_000
+
+# What overlapping copies and transfers saves in the paper, in percent.
+PAPER_OVERLAP = {"SET": {64: 4, 128: 13, 256: 22, 512: 26}, "GET": {64: 13, 128: 17, 256: 24, 512: 27}}
 
 
 def free_port():
@@ -53,7 +57,7 @@ class Servers:
         self.processes, self.places = [], {}
         path, port = os.path.join(directory, "situ.sock"), free_port()
         self.start("situ", path, port, [situ, "serve", "--no-http", "--engine", "cache", "--threads", "1", "--listen", f"127.0.0.1:{port}",
-                                        "--unix-socket", path, "--memory", "256M"])
+                                        "--unix-socket", path, "--memory", "256M", "--shared-ring", "4M"])
         memcached = shutil.which("memcached")
         if not memcached:
             print("SKIPPED: stock memcached: it is not installed")
@@ -134,6 +138,36 @@ def java_cases(places):
                                "p50_us": float(middle), "p99_us": float(late)}
 
 
+def overlap_cases(places):
+    """Long values over shared memory from Java, with slices and with whole values."""
+    command, why = java_command("Overlap")
+    if not command:
+        print("SKIPPED: the overlap of copies:", why)
+        return []
+    print("+ Overlap", flush=True)
+    said = subprocess.run([*command, places["situ"]["unix"], str(OVERLAP_CALLS)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def overlap_table(cases):
+    times = {(case["operation"], case["value_bytes"] >> 10, case["slices"]): case for case in cases}
+    lines = ["| operation | value | whole values: median, 99th percentile us | slices | change of the median | in the paper |", "|---|---|---|---|---|---|"]
+    for operation, of_paper in PAPER_OVERLAP.items():
+        for size, saved in of_paper.items():
+            whole, slices = (times[operation, size, way] for way in (False, True))
+            cells = [f"{case['p50_us']:.1f}, {case['p99_us']:.1f}" for case in (whole, slices)]
+            lines.append(f"| {operation} | {size} KB | {cells[0]} | {cells[1]} | {100 * (slices['p50_us'] / whole['p50_us'] - 1):+.0f}% | -{saved}% |")
+    return "\n".join(lines) + "\n"
+
+
+def write_overlap(cases, out):
+    with open(os.path.join(out, "overlap.jsonl"), "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(case) + "\n" for case in cases)
+    with open(os.path.join(out, "overlap.md"), "w", encoding="utf-8") as file:
+        file.write(overlap_table(cases))
+    print(overlap_table(cases), end="")
+
+
 def rates(situ, places, directory, seconds):
     """Two clients at 4 KB."""
     for server, of_server in places.items():
@@ -200,6 +234,7 @@ def main():
         try:
             cases = [*rust_cases(args.example, servers.places, args.seconds), *java_cases(servers.places)]
             found = list(rates(args.situ, servers.places, directory, max(1, round(args.seconds))))
+            overlap = overlap_cases(servers.places)
         finally:
             servers.end()
     for name, rows in (("latency.jsonl", cases), ("rates.jsonl", found)):
@@ -221,6 +256,8 @@ def main():
         with open(os.path.join(args.out, f"{operation.lower()}.svg"), "w", encoding="utf-8") as file:
             file.write(drawing)
     print(tables, end="")
+    if overlap:
+        write_overlap(overlap, args.out)
     print("results, tables and plots:", args.out)
 
 
