@@ -17,8 +17,10 @@ PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md docs/rooms
 
 # What `make quick` leaves to `make test`: what takes seconds a test, most of it simulated crashes and faults at every step.
 QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes:: postponed:: placement:: opened_for_one_write:: \
-  open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
-QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
+  open_tables:: crash full_disk metamorphic:: damage::promise_6 damage::missing_files a_repaired_store_opens no_write_survives \
+  items_on_flash_outlive closing_tells_the_device both_of_whose_disks names_that_are_no_lines
+QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing crash full_disk flash::tests::cache:: \
+  checkpoints_give_up_log a_device_without_space
 
 .PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page fpga fpga-prove fpga-route java
 
