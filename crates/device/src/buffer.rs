@@ -109,7 +109,7 @@ fn whole_pages(bytes: usize) -> usize {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.bytes >= LONG_BYTES {
-            // SAFETY: it is a mapping of this length since `of_any_contents`, and it has no users any more.
+            // SAFETY: it is a mapping that `of_any_contents` took for this length, and it has no users any more.
             unsafe { Mapping::from_start(self.pointer, self.bytes) }.give_back();
         } else {
             // SAFETY: allocated in `of_any_contents` with this very layout, and freed only here.
@@ -156,7 +156,7 @@ mod tests {
     /// Whether its memory is new or was another buffer's, in all lengths that have a way of their own.
     #[test]
     fn is_zeroed_whoever_had_the_memory_before() {
-        let lengths = [PAGE_BYTES, LONG_BYTES, LONG_BYTES - PAGE_BYTES, LONG_BYTES + PAGE_BYTES, 1 << 20, 3 << 20];
+        let lengths = [PAGE_BYTES, LONG_BYTES, LONG_BYTES - PAGE_BYTES, 2 * LONG_BYTES + PAGE_BYTES, 1 << 20, 3 << 20];
         // Miri takes a microsecond for a byte.
         let (lengths, rounds) = if cfg!(miri) { (&lengths[..2], 2) } else { (&lengths[..], 3) };
         for &bytes in lengths {

@@ -1,25 +1,36 @@
 //! Memory of long buffers: mapped from the system, and kept for a while when it comes back.
 //!
-//! A store makes and gives up thousands of them in a second, of few lengths: units of a cache, pieces of a table. A
-//! mapping costs system calls, a fault for each page, and the zeroing of them. So of each length that is a power of
-//! two, up to [`KEPT_LENGTH_MAX`], up to [`KEPT_BYTES_MAX`] are kept when they are given back. The rest goes to the
-//! system at once.
+//! A store makes and gives up thousands of them in a second: units of a cache, pieces of a table, values of clients. A
+//! mapping costs system calls, a fault for each page, and the zeroing of them. So mappings have one of a few lengths,
+//! eight for each power of two, and up to [`KEPT_BYTES_MAX`] of those up to [`KEPT_LENGTH_MAX`] are kept when they are
+//! given back. If more come back, old ones go to the system, of the length that has the most bytes.
 //!
 //! **Invariant.** Kept memory has no owner; a caller that takes it is its only owner.
 //! **Threads.** A lock for each length, held for a push or a pop.
 
 use super::LONG_BYTES;
 use situ_base::lock;
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes that are kept of each length.
-const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Bytes that are kept of all lengths.
+const KEPT_BYTES_MAX: usize = 20 << 20;
 /// The longest that are kept.
 const KEPT_LENGTH_MAX: usize = 1 << 20;
-const LENGTHS: usize = (KEPT_LENGTH_MAX / LONG_BYTES).ilog2() as usize + 1;
+/// Lengths from one power of two to the next.
+const STEPS: usize = 8;
+const LENGTHS: usize = STEPS * (KEPT_LENGTH_MAX / LONG_BYTES).ilog2() as usize + 1;
 
-static KEPT: [Mutex<Vec<Mapping>>; LENGTHS] = [const { Mutex::new(Vec::new()) }; LENGTHS];
+static KEPT: Kept = Kept::new();
+
+/// Mappings that are kept, by length.
+struct Kept {
+    mappings: [Mutex<VecDeque<Mapping>>; LENGTHS],
+    /// Of all of them.
+    bytes: AtomicUsize,
+}
 
 /// Mapped memory that belongs to the holder of this value. Dropping it gives it back to the system.
 pub(super) struct Mapping {
@@ -30,31 +41,71 @@ pub(super) struct Mapping {
 // SAFETY: a mapping is plain memory, bound to no thread.
 unsafe impl Send for Mapping {}
 
-/// Returns the place for those of a length, if such are kept.
-fn kept(bytes: usize) -> Option<&'static Mutex<Vec<Mapping>>> {
-    let is_kept = bytes.is_power_of_two() && (LONG_BYTES..=KEPT_LENGTH_MAX).contains(&bytes);
-    is_kept.then(|| &KEPT[(bytes / LONG_BYTES).ilog2() as usize])
+/// Returns the length of a mapping for `bytes`, and its place among the lengths. Longer ones have their own length, and
+/// no place.
+fn length_for(bytes: usize) -> (usize, Option<usize>) {
+    if bytes > KEPT_LENGTH_MAX {
+        return (bytes, None);
+    }
+    let bytes = bytes.max(LONG_BYTES);
+    let power = bytes.ilog2();
+    let step = (1 << power) / STEPS;
+    let steps = (bytes - (1 << power)).div_ceil(step);
+    ((1 << power) + steps * step, Some((power - LONG_BYTES.ilog2()) as usize * STEPS + steps))
+}
+
+impl Kept {
+    const fn new() -> Kept {
+        Kept { mappings: [const { Mutex::new(VecDeque::new()) }; LENGTHS], bytes: AtomicUsize::new(0) }
+    }
+
+    /// Takes the newest of a length.
+    fn take(&self, place: usize) -> Option<Mapping> {
+        let mapping = lock(&self.mappings[place]).pop_back()?;
+        self.bytes.fetch_sub(mapping.bytes, Ordering::Relaxed);
+        Some(mapping)
+    }
+
+    fn give_back(&self, place: usize, mapping: Mapping) {
+        let kept = self.bytes.fetch_add(mapping.bytes, Ordering::Relaxed) + mapping.bytes;
+        let mut excess = kept.saturating_sub(KEPT_BYTES_MAX);
+        lock(&self.mappings[place]).push_back(mapping);
+        while excess > 0 {
+            // Another thread may have taken all.
+            let Some(oldest) = self.take_oldest() else { break };
+            excess = excess.saturating_sub(oldest.bytes);
+            // Unmapping takes the system a while. No lock is held.
+            drop(oldest);
+        }
+    }
+
+    /// Takes the oldest of the length that has the most bytes.
+    fn take_oldest(&self) -> Option<Mapping> {
+        let bytes = |of: &Mutex<VecDeque<Mapping>>| {
+            let of = lock(of);
+            of.front().map_or(0, |mapping| of.len() * mapping.bytes)
+        };
+        let most = self.mappings.iter().max_by_key(|of| bytes(of))?;
+        let mapping = lock(most).pop_front()?;
+        self.bytes.fetch_sub(mapping.bytes, Ordering::Relaxed);
+        Some(mapping)
+    }
 }
 
 impl Mapping {
-    /// Returns memory of `bytes`, a multiple of the page size and not zero, and whether it is zeroed. `None` if the
-    /// system has none.
+    /// Returns memory of `bytes` at least, a multiple of the page size and not zero, and whether it is zeroed. `None` if
+    /// the system has none.
     pub(super) fn take(bytes: usize) -> Option<(Mapping, bool)> {
-        let again = kept(bytes).and_then(|kept| lock(kept).pop());
-        match again {
+        let (bytes, place) = length_for(bytes);
+        match place.and_then(|place| KEPT.take(place)) {
             Some(mapping) => Some((mapping, false)),
             None => system::map(bytes).map(|start| (Mapping { start, bytes }, true)),
         }
     }
 
     pub(super) fn give_back(self) {
-        let Some(kept) = kept(self.bytes) else { return };
-        let mut kept = lock(kept);
-        if (kept.len() + 1) * self.bytes <= KEPT_BYTES_MAX {
-            kept.push(self);
-        } else {
-            // Not under the lock: unmapping takes the system a while.
-            drop(kept);
+        if let (_, Some(place)) = length_for(self.bytes) {
+            KEPT.give_back(place, self);
         }
     }
 
@@ -68,9 +119,10 @@ impl Mapping {
     /// Takes back the memory that [`into_start`](Mapping::into_start) gave away.
     ///
     /// # Safety
-    /// `start` came from there, with this length, and the memory has no users any more.
+    /// `start` came from there, of a mapping that was [taken](Mapping::take) for `bytes`, and the memory has no users any
+    /// more.
     pub(super) unsafe fn from_start(start: NonNull<u8>, bytes: usize) -> Mapping {
-        Mapping { start, bytes }
+        Mapping { start, bytes: length_for(bytes).0 }
     }
 }
 
@@ -126,17 +178,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bounded_amount_is_kept_of_some_lengths() {
-        // A length that no other test of this crate uses, so that they do not take what is kept here.
-        let bytes = KEPT_LENGTH_MAX / 2;
-        let held = || kept(bytes).unwrap().lock().unwrap().len();
-        let taken: Vec<Mapping> = (0..2 * KEPT_BYTES_MAX / bytes).map(|_| Mapping::take(bytes).unwrap().0).collect();
-        let newest = taken[KEPT_BYTES_MAX / bytes - 1].start;
-        taken.into_iter().for_each(Mapping::give_back);
-        assert_eq!(held(), KEPT_BYTES_MAX / bytes);
-        let (again, is_zeroed) = Mapping::take(bytes).unwrap();
-        assert!(again.start == newest && !is_zeroed);
-        assert!(kept(LONG_BYTES).is_some() && kept(KEPT_LENGTH_MAX).is_some());
-        assert!([LONG_BYTES + 4096, LONG_BYTES / 2, 2 * KEPT_LENGTH_MAX].iter().all(|bytes| kept(*bytes).is_none()));
+    fn a_length_is_a_little_more_than_what_is_asked_for_and_has_a_place_of_its_own() {
+        let mut lengths = std::collections::BTreeMap::new();
+        for bytes in (LONG_BYTES..=KEPT_LENGTH_MAX).step_by(4096) {
+            let (length, place) = length_for(bytes);
+            assert!(length >= bytes && length - bytes < bytes / STEPS && length.is_multiple_of(4096), "{bytes}");
+            assert_eq!(length_for(length), (length, place), "a mapping is given back to its place");
+            assert_eq!(*lengths.entry(place.unwrap()).or_insert(length), length);
+        }
+        assert_eq!(lengths.into_keys().collect::<Vec<_>>(), (0..LENGTHS).collect::<Vec<_>>());
+        assert_eq!(length_for(KEPT_LENGTH_MAX + 4096), (KEPT_LENGTH_MAX + 4096, None));
+    }
+
+    #[test]
+    fn a_bounded_amount_is_kept() {
+        let kept = Kept::new();
+        let (length, place) = length_for(LONG_BYTES + 4096);
+        let map = |length| Mapping { start: system::map(length).unwrap(), bytes: length };
+        let place = place.unwrap();
+        let newest = map(length);
+        let start = newest.start;
+        kept.give_back(place, newest);
+        assert!(kept.take(place).is_some_and(|mapping| mapping.start == start));
+        assert!(kept.take(place).is_none() && kept.bytes.load(Ordering::Relaxed) == 0);
+        // A length that is asked for no more does not keep others out.
+        for _ in 0..2 * KEPT_BYTES_MAX / length {
+            kept.give_back(place, map(length));
+        }
+        for _ in 0..10 {
+            kept.give_back(LENGTHS - 1, map(KEPT_LENGTH_MAX));
+        }
+        let held: usize =
+            kept.mappings.iter().flat_map(|of| lock(of).iter().map(|m| m.bytes).collect::<Vec<_>>()).sum();
+        assert_eq!(held, kept.bytes.load(Ordering::Relaxed));
+        assert!(held <= KEPT_BYTES_MAX && held > KEPT_BYTES_MAX - KEPT_LENGTH_MAX, "{held}");
+        assert!((0..10).all(|_| kept.take(LENGTHS - 1).is_some()));
     }
 }
