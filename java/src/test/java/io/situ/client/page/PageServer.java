@@ -7,7 +7,6 @@ import jakarta.servlet.http.HttpServlet;
 import jakarta.servlet.http.HttpServletRequest;
 import jakarta.servlet.http.HttpServletResponse;
 import java.io.IOException;
-import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.DriverManager;
@@ -15,12 +14,15 @@ import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.sql.Statement;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import net.spy.memcached.AddrUtil;
+import net.spy.memcached.ConnectionFactoryBuilder;
 import net.spy.memcached.MemcachedClient;
 import org.apache.catalina.Context;
 import org.apache.catalina.startup.Tomcat;
@@ -40,6 +42,9 @@ import org.apache.catalina.startup.Tomcat;
 public final class PageServer {
     static final int PAGES = 1000;
     static final int QUERIES = 200;
+
+    /** The timeout of both clients: a page that waits is slow, and does not fail. */
+    private static final Duration PATIENCE = Duration.ofSeconds(20);
 
     private PageServer() {}
 
@@ -73,7 +78,7 @@ public final class PageServer {
                         .transport(ServerAddress.parse(address).isUnix()
                                 ? TransportChoice.SHARED_MEMORY
                                 : TransportChoice.SOCKET)
-                        .build();
+                        .timeout(PATIENCE).connectTimeout(PATIENCE).build();
 
                 @Override
                 public byte[] get(String key) {
@@ -91,9 +96,9 @@ public final class PageServer {
                 }
             };
             case "spymemcached" -> new Cache() {
-                private final MemcachedClient client = new MemcachedClient(new InetSocketAddress(
-                        address.substring(0, address.lastIndexOf(':')),
-                        Integer.parseInt(address.substring(address.lastIndexOf(':') + 1))));
+                private final MemcachedClient client = new MemcachedClient(
+                        new ConnectionFactoryBuilder().setOpTimeout(PATIENCE.toMillis()).build(),
+                        AddrUtil.getAddresses(address));
 
                 @Override
                 public byte[] get(String key) {
