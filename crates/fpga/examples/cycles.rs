@@ -15,6 +15,9 @@ use situ_table::{Compression, KeyKind, TableOptions, Trailer};
 const SHAPES: [(usize, usize); 10] =
     [(16, 8), (8, 32), (16, 100), (16, 1000), (8, 8), (32, 8), (64, 8), (32, 100), (64, 100), (16, 4000)];
 
+/// More than any of these tasks takes.
+const TRACE_CYCLES: usize = 1 << 20;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let entries = std::env::args().nth(1).map_or(Ok(8000), |text| text.parse::<u64>())?;
     if let Some(why) = missing() {
@@ -47,7 +50,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Cycles of a merge of two or four runs. A unit of two ways merges four runs in three tasks, and each entry twice.
 fn ablation(key_bytes: usize, value_bytes: usize, lists: &[Vec<Entry>]) -> Result<(), Box<dyn std::error::Error>> {
-    let (four, two) = (Simulated::new(Memory::IDEAL), Simulated { ways: Ways::Two, ..Simulated::new(Memory::IDEAL) });
+    let four = Simulated { trace_cycles: TRACE_CYCLES, ..Simulated::new(Memory::IDEAL) };
+    let two = Simulated { ways: Ways::Two, ..four };
     let mut in_two = Vec::new();
     if lists.len() > 2 {
         let halves: Vec<Vec<Entry>> = lists.chunks(2).map(<[_]>::concat).collect();
@@ -61,26 +65,31 @@ fn ablation(key_bytes: usize, value_bytes: usize, lists: &[Vec<Entry>]) -> Resul
     let in_four = run(four, lists)?;
     let count = count(lists) as f64;
     let cycles: u64 = in_two.iter().map(|answer| answer.cycles).sum();
-    let waits = |answers: &[FlatAnswer], ways: usize| {
-        let half_full: u64 = answers.iter().flat_map(|answer| &answer.half_full_cycles[..ways]).sum();
-        let cycles: u64 = answers.iter().map(|answer| answer.cycles).sum();
-        100 * half_full / (cycles * ways as u64)
-    };
     println!(
         "{key_bytes}\t{value_bytes}\t{}\t{:.2}\t{:.2}\t{}%\t{}%",
         lists.len(),
         in_four.cycles as f64 / count,
         cycles as f64 / count,
-        waits(std::slice::from_ref(&in_four), lists.len()),
-        waits(&in_two, 2),
+        waits(&[in_four.trace], lists.len()),
+        waits(&in_two.into_iter().map(|answer| answer.trace).collect::<Vec<_>>(), 2),
     );
     Ok(())
+}
+
+/// Returns the share of cycles, in percent, in which a decoder begins no entry because its keys or values wait.
+fn waits(traces: &[Vec<Cycle>], ways: usize) -> u64 {
+    let (mut waits, mut all) = (0, 0);
+    for cycle in traces.iter().flatten() {
+        waits += u64::from((cycle.key_half_full | cycle.value_half_full).count_ones());
+        all += ways as u64;
+    }
+    100 * waits / all
 }
 
 /// The shares of cycles in which the port moves a word and the decoders are ahead. A path of 16 bytes would move a value
 /// in the cycles in which this one moves half of it.
 fn shares(key_bytes: usize, value_bytes: usize, entries: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let unit = Simulated { trace_cycles: 1 << 20, ..Simulated::new(Memory::IDEAL) };
+    let unit = Simulated { trace_cycles: TRACE_CYCLES, ..Simulated::new(Memory::IDEAL) };
     let lists = lists(key_bytes, value_bytes, entries, 4);
     let answer = run(unit, &lists)?;
     let share = |words: fn(&Cycle) -> u8| {
@@ -91,7 +100,7 @@ fn shares(key_bytes: usize, value_bytes: usize, entries: u64) -> Result<(), Box<
         "{key_bytes}\t{value_bytes}\t{}%\t{}%\t{}%\t{:.2}\t{:.2}",
         share(|cycle| cycle.fetched),
         share(|cycle| cycle.written),
-        100 * answer.half_full_cycles.iter().sum::<u64>() / (4 * answer.cycles),
+        waits(std::slice::from_ref(&answer.trace), 4),
         answer.cycles as f64 / count(&lists) as f64,
         run(unit, &halved)?.cycles as f64 / count(&halved) as f64,
     );

@@ -171,7 +171,7 @@ fn lockstep_finds_a_flipped_bit_at_each_place() {
     if skips("lockstep_finds_a_flipped_bit_at_each_place") {
         return;
     }
-    // Memory refuses a wild write: a wrong address of the leader does not get there.
+    // An inverted write address is far from all memory that the chip was lent, and memory refuses it: the run would end.
     let places = [
         (1, Flip::Read),
         (2, Flip::Read),
