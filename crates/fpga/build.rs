@@ -10,8 +10,12 @@ const MODULES: [&str; 18] = [
     "writer", "unit", "side", "lane", "port", "chip",
 ];
 
-/// Modules with a model of their own, and their parameters. The chip has a pair for lock-step, and a lane more.
-const MODELS: [(&str, &[&str]); 2] = [("unit", &[]), ("chip", &["-GLANES=3", "-GNBITS=3", "-GFLIPS=1"])];
+/// Modules with a model of their own, its name, and their parameters. The chip has a pair for lock-step, and a lane more.
+const MODELS: [(&str, &str, &[&str]); 3] = [
+    ("unit", "unit", &[]),
+    ("unit", "unit2", &["-GWAYS=2", "-GWBITS=1"]),
+    ("chip", "chip", &["-GLANES=3", "-GNBITS=3", "-GFLIPS=1"]),
+];
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(fpga_model)");
@@ -60,9 +64,9 @@ fn build(here: &Path, rtl: &Path) -> Result<(), String> {
     let _ = std::fs::remove_dir_all(&out);
     let coverage = !env("SITU_FPGA_WITH_COVERAGE").is_empty();
     let mut sources = Vec::new();
-    for (module, parameters) in MODELS {
-        let out = out.join(module);
-        verilate(&verilator, module, parameters, coverage, rtl, &out)?;
+    for (module, name, parameters) in MODELS {
+        let out = out.join(name);
+        verilate(&verilator, module, name, parameters, coverage, rtl, &out)?;
         let files = std::fs::read_dir(&out).map_err(|error| error.to_string())?;
         sources.extend(files.filter_map(|file| Some(file.ok()?.path())));
     }
@@ -77,7 +81,7 @@ fn build(here: &Path, rtl: &Path) -> Result<(), String> {
     let mut compiler = cc::Build::new();
     compiler.cpp(true).std("c++17").warnings(false).opt_level(2).debug(false).flag_if_supported("-pthread");
     compiler.includes([&include, &include.join("vltstd"), &here.join("model")]);
-    compiler.includes(MODELS.map(|(module, _)| out.join(module)));
+    compiler.includes(MODELS.map(|(_, name, _)| out.join(name)));
     compiler.define("VM_COVERAGE", if coverage { "1" } else { "0" });
     compiler.define("VM_TRACE", "0").define("VL_TIME_CONTEXT", None);
     compiler.files(sources);
@@ -93,6 +97,7 @@ fn build(here: &Path, rtl: &Path) -> Result<(), String> {
 fn verilate(
     verilator: &str,
     module: &str,
+    name: &str,
     parameters: &[&str],
     coverage: bool,
     rtl: &Path,
@@ -111,7 +116,7 @@ fn verilate(
         "-Wno-fatal",
         "-Wno-lint",
     ]);
-    command.args(["--top-module", module, "--prefix", &format!("V{module}"), "--Mdir"]).arg(out).args(parameters);
+    command.args(["--top-module", module, "--prefix", &format!("V{name}"), "--Mdir"]).arg(out).args(parameters);
     if coverage {
         command.args(["--coverage-user", "--coverage-line"]);
     }

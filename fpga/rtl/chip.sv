@@ -286,7 +286,7 @@ module chip #(
     wire                     l_r_last;
     for (genvar i = 0; i < LANES; i++) begin : g_lane
         localparam IS_LEADER = LOCKS && i == 0, IS_FOLLOWER = LOCKS && i == 1;
-        lane #(.WAYS(WAYS), .WBITS(WBITS), .LOG(LOG), .FLIPS(FLIPS)) lane (
+        lane #(.WAYS(WAYS), .WBITS(WBITS), .LOG(LOG), .HOLDS(IS_LEADER), .FLIPS(FLIPS)) lane (
             .clk, .reset, .load(loaded && target[i]), .load_at(load_at1), .load_word(task_word), .begins(begins[i]),
             .stop(stops[i] || (IS_LEADER && paired && stops[SECOND])),
             .mismatch(IS_LEADER && paired && differs[SECOND]), .is_free(lane_free[i]), .is_finished(lane_finished[i]),

@@ -1,9 +1,13 @@
 // Decodes a way's blocks: entries with shared prefixes become whole keys, in words, and values.
 //
 // Two words of the block lie in `w0` and `w1`; `off` is the next byte in `w0`. Each cycle takes up to eight bytes. A
-// piece goes through three stages: 1 takes it, 2 turns it to its place in the key, 3 writes it and compares the key
-// with the one before. An entry's pieces are: lengths, one for each word of the key (a whole word shared with the key
-// before takes nothing), the trailer, eight bytes of value each.
+// piece goes through four stages: 1 takes it, 2 turns it to its place in the key, 3 writes it and compares the key
+// with the one before, 4 commits the key that is in order. An entry's pieces are: lengths, one for each word of the
+// key (a whole word shared with the key before takes nothing), the trailer, eight bytes of value each.
+//
+// The number of bytes that are taken moves the window, which is the longest path. So each comparison that decides it
+// is made a cycle ahead, into a register, and nothing in the window decides anything in its own cycle. A trailer that
+// is wrong is found a cycle later, when its entry's value has begun: the decoder then leaves the value.
 //
 // The decoder begins an entry only while neither ring is half full, and stops inside a value when its ring is full.
 // What is wrong with a block counts at its end: a wrong checksum says more than entries that make no sense.
@@ -42,8 +46,10 @@ module decoder (
 );
     localparam OK = 3'd0, CHECKSUM = 3'd1, BLOCK = 3'd2, ORDER = 3'd3, LIMIT = 3'd4, ILLEGAL = 3'd7;
 
-    localparam S_IDLE = 4'd0, S_LOAD = 4'd1, S_LENGTHS = 4'd2, S_CHECK = 4'd11, S_KEY = 4'd3, S_TRAILER = 4'd4, S_VALUE = 4'd5,
-        S_RESTARTS = 4'd6, S_COUNT = 4'd7, S_WAIT = 4'd8, S_END = 4'd9, S_DONE = 4'd10;
+    localparam S_IDLE = 4'd0, S_LOAD = 4'd1, S_LENGTHS = 4'd2, S_CHECK = 4'd11, S_KEY = 4'd3, S_TRAILER = 4'd4,
+        S_VALUE = 4'd5, S_RESTARTS = 4'd6, S_SKIP = 4'd12, S_COUNT = 4'd7, S_WAIT = 4'd8, S_END = 4'd9, S_DONE = 4'd10;
+    // A bit for each state, since each cycle's path begins here.
+    (* fsm_encoding = "one-hot" *)
     reg [3:0] state;
 
     // The block.
@@ -54,7 +60,8 @@ module decoder (
     wire [16:0] d_words = ({1'b0, d_raw_bytes} + {14'd0, d_off} + 17'd12) >> 3;
     reg  [31:0] number;
     reg  [13:0] words_left;
-    reg  [15:0] entries_left;
+    // Below zero if an entry goes beyond its block.
+    reg  [16:0] entries_left;
     reg  [15:0] to_count;
     reg         is_bad, at_first;
 
@@ -66,9 +73,11 @@ module decoder (
     wire        whole = w1_valid || no_more;
     wire [127:0] both = {w1, w0};
     wire [63:0] window = 64'(both >> {off, 3'b000});
-    reg  [3:0]  take;
-    wire [4:0]  off_next = {2'd0, off} + {1'b0, take};
-    wire        shift = off_next[3];
+    // How many bytes this state takes, and whether it does now.
+    reg  [3:0]  amount;
+    reg         takes;
+    wire [3:0]  off_next = {1'b0, off} + amount;
+    wire        shift = takes && off_next[3];
     wire        load = state != S_IDLE && state != S_LOAD && !no_more && word_valid && (shift || !w1_valid);
 
     // The lengths of an entry: taken in one cycle, checked in the next. `key_bytes` is that of the entry before
@@ -76,20 +85,23 @@ module decoder (
     // nothing in the window decides what is taken.
     reg  [6:0]  key_bytes;
     reg  [31:0] lengths;
-    wire        is_short = entries_left < 16'd11;
+    // `entries_left` changes two cycles ahead of their use, or more.
+    reg         is_short, none_left;
     wire [7:0]  l_shared = lengths[7:0], l_unshared = lengths[15:8];
     wire        l_long   = lengths[23];
     wire [13:0] l_value  = {l_long ? lengths[30:24] : 7'd0, lengths[22:16]};
     wire        l_illegal = l_shared[7] || l_unshared[7] || (l_long && lengths[31]);
     wire [8:0]  l_key    = {1'b0, l_shared} + {1'b0, l_unshared};
     wire [15:0] l_entry  = {8'd0, l_unshared} + {2'd0, l_value} + (l_long ? 16'd12 : 16'd11);
-    wire        l_block  = l_entry > entries_left || l_shared > {1'b0, at_first ? 7'd0 : key_bytes};
+    wire        l_beyond = l_shared > {1'b0, at_first ? 7'd0 : key_bytes};
     wire        l_limit  = l_key > {2'd0, key_bytes_max} || l_value > value_bytes_max;
     // What is wrong with them: the key goes no further. Lengths in longer varints are not known, so they are illegal
     // and no more.
-    reg         e_block, e_illegal, e_limit;
+    reg         e_beyond, e_illegal, e_limit;
+    wire        e_block = e_beyond || entries_left[16];
     wire        e_any = e_block || e_illegal || e_limit;
-    wire        may_begin = drain || (!key_half_full && !value_half_full);
+    // A cycle late: the rings have room for it.
+    reg         may_begin;
 
     // The entry. What a word of the key takes is known a cycle ahead: `k_left` bytes of the suffix are left, and the
     // first `k_shared` words and `k_from` bytes are those of the key before.
@@ -111,24 +123,34 @@ module decoder (
         fewer = bytes > {3'd0, space} ? space : bytes[3:0];
     endfunction
 
-    wire [7:0]  t_kind  = window[7:0];
-    wire        t_limit = t_kind > 8'd2;
-    wire        t_illegal = t_kind == 8'd0 && value_bytes != 0;
-
-    wire        v_last  = value_left <= 14'd8;
-    wire [3:0]  r_take  = to_count >= 16'd8 ? 4'd8 : {1'b0, to_count[2:0]};
+    reg         v_last;
+    wire        v_goes  = state == S_VALUE && whole && (drain || !value_full);
+    // The restarts: a word is skipped in every second cycle.
+    reg  [3:0]  r_take;
 
     always_comb begin
-        take = 4'd0;
+        amount = 4'd8;
+        takes  = whole;
         case (state)
-            S_LENGTHS:
-            if (whole && may_begin && !is_short) take = 4'd3;
-            S_CHECK: if (whole && l_long) take = 4'd1;
-            S_KEY: if (whole && !e_any) take = k_take;
-            S_TRAILER: if (whole) take = 4'd8;
-            S_VALUE: if (whole && (drain || !value_full)) take = v_last ? value_left[3:0] : 4'd8;
-            S_RESTARTS: if (whole) take = r_take;
-            default: take = 4'd0;
+            S_LENGTHS: begin
+                amount = 4'd3;
+                takes  = whole && may_begin && !is_short;
+            end
+            S_CHECK: begin
+                amount = 4'd1;
+                takes  = whole && l_long;
+            end
+            S_KEY: begin
+                amount = k_take;
+                takes  = whole && !e_any;
+            end
+            S_TRAILER: ;
+            S_VALUE: begin
+                amount = v_last ? value_left[3:0] : 4'd8;
+                takes  = v_goes;
+            end
+            S_SKIP: amount = r_take;
+            default: takes = 1'b0;
         endcase
     end
 
@@ -158,8 +180,10 @@ module decoder (
     reg  [63:0] window1;
     reg  [2:0]  at1;
     reg  [3:0]  keep1, end1;
-    reg         last1, bad1;
+    reg         last1;
     reg  [13:0] value_bytes1;
+    wire        t_limit = p1 == P_TRAILER && window1[7:0] > 8'd2;
+    wire        t_illegal = p1 == P_TRAILER && window1[7:0] == 8'd0 && value_bytes1 != 0;
     reg         order_error;
 
     always_ff @(posedge clk) begin
@@ -169,8 +193,12 @@ module decoder (
         keep1   <= k_keep;
         end1    <= k_end;
         last1   <= k_last;
-        bad1    <= t_limit || t_illegal;
         value_bytes1 <= value_bytes;
+        may_begin <= drain || (!key_half_full && !value_half_full);
+        is_short  <= entries_left < 17'd11;
+        none_left <= entries_left == 0;
+        v_last    <= value_left <= (v_goes ? 14'd16 : 14'd8);
+        r_take    <= to_count >= 16'd8 ? 4'd8 : {1'b0, to_count[2:0]};
         if (clear) begin
             state  <= S_IDLE;
             number <= '0;
@@ -192,15 +220,17 @@ module decoder (
                 no_more    <= words_left == 14'd1;
                 is_bad     <= word[64];
             end
-            off      <= off_next[2:0];
-            to_count <= to_count - {12'd0, take};
+            if (takes) begin
+                off      <= off_next[2:0];
+                to_count <= to_count - {12'd0, amount};
+            end
             case (state)
                 S_IDLE: if (block_valid) begin
                     if (d_end) state <= S_DONE;
                     else state <= S_LOAD;
                     words_left   <= d_words[13:0];
                     no_more      <= 1'b0;
-                    entries_left <= d_entry_bytes;
+                    entries_left <= {1'b0, d_entry_bytes};
                     to_count     <= d_raw_bytes - 16'd4;
                     off          <= d_off;
                     c_entry_bytes <= d_entry_bytes;
@@ -225,8 +255,8 @@ module decoder (
                     k_take <= fewer(l_unshared[6:0], k_first_space);
                     value_bytes  <= l_value;
                     value_left   <= l_value;
-                    entries_left <= entries_left - l_entry;
-                    e_block   <= l_block;
+                    entries_left <= entries_left - {1'b0, l_entry};
+                    e_beyond  <= l_beyond;
                     e_illegal <= l_illegal;
                     e_limit   <= l_limit;
                     key_bytes <= l_key[6:0];
@@ -246,18 +276,16 @@ module decoder (
                 S_TRAILER: if (whole) begin
                     p1       <= P_TRAILER;
                     at_first <= 1'b0;
-                    if (t_limit || t_illegal) begin
-                        if (c_entry_status == OK) c_entry_status <= t_limit ? LIMIT : ILLEGAL;
-                        state <= S_RESTARTS;
-                    end else if (value_bytes != 0) state <= S_VALUE;
-                    else state <= entries_left == 0 ? S_RESTARTS : S_LENGTHS;
+                    if (value_bytes != 0) state <= S_VALUE;
+                    else state <= none_left ? S_RESTARTS : S_LENGTHS;
                 end
-                S_VALUE: if (whole && (drain || !value_full)) begin
+                S_VALUE: if (v_goes) begin
                     p1         <= P_VALUE;
                     value_left <= value_left - 14'd8;
-                    if (v_last) state <= entries_left == 0 ? S_RESTARTS : S_LENGTHS;
+                    if (v_last) state <= none_left ? S_RESTARTS : S_LENGTHS;
                 end
-                S_RESTARTS: if (whole && to_count == 0) state <= S_COUNT;
+                S_RESTARTS: state <= to_count == 0 ? S_COUNT : S_SKIP;
+                S_SKIP: if (whole) state <= S_RESTARTS;
                 S_COUNT: if (whole && no_more) begin
                     c_count <= window[31:0];
                     c_type  <= window[39:32];
@@ -281,7 +309,12 @@ module decoder (
                 end
                 default: state <= S_DONE;
             endcase
-            // It is of an entry before any other that was found wrong.
+            // These are of an entry before any other that was found wrong.
+            if (t_limit || t_illegal) begin
+                if (c_entry_status == OK) c_entry_status <= t_limit ? LIMIT : ILLEGAL;
+                state <= S_RESTARTS;
+                p1    <= P_NONE;
+            end
             if (order_error) c_entry_status <= ORDER;
         end
     end
@@ -311,7 +344,7 @@ module decoder (
         code2     <= last1 ? end1 : 4'd9;
         old_code2 <= old_rest[7] ? 4'd0 : old_rest[6:0] > 7'd8 ? 4'd9 : old_rest[3:0];
         first2    <= at1 == 0;
-        bad2      <= bad1;
+        bad2      <= t_limit || t_illegal;
         value_bytes2 <= value_bytes1;
         if (p1 == P_KEY) prev[at1] <= merged1;
         if (clear) prev_bytes <= '0;
@@ -326,56 +359,59 @@ module decoder (
     end
     wire        is_equal   = {big2, code2} == {old_big2, old_code2};
     wire        is_greater = {big2, code2} > {old_big2, old_code2};
-    reg         decided, ascends, has_prev;
+    reg         decided, ascends, has_prev, failed, is_trailer3, is_newer3;
     reg  [63:0] prev_trailer;
-    wire        in_order = !has_prev || (decided ? ascends : piece2 < prev_trailer);
-    reg         failed;
-    wire        good = p2 == P_TRAILER && !bad2 && in_order && !failed;
+    reg  [13:0] value_bytes3;
 
     always_ff @(posedge clk) begin
-        key_wr     <= 1'b0;
-        key_commit <= 1'b0;
-        value_wr   <= 1'b0;
-        order_error <= 1'b0;
-        key_word   <= p2 == P_KEY ? {big2, code2} : {~piece2, 4'd0};
-        value_word <= piece2;
-        key_value_bytes <= value_bytes2;
-        if (clear) begin
-            has_prev <= 1'b0;
-            failed   <= 1'b0;
-            entries  <= '0;
-        end else begin
+        key_wr      <= 1'b0;
+        value_wr    <= 1'b0;
+        is_trailer3 <= 1'b0;
+        is_newer3   <= piece2 < prev_trailer;
+        key_word    <= p2 == P_KEY ? {big2, code2} : {~piece2, 4'd0};
+        value_word  <= piece2;
+        value_bytes3 <= value_bytes2;
+        if (!clear && !failed) begin
             if (p2 == P_KEY) begin
-                key_wr <= !drain && !failed;
+                key_wr <= !drain;
                 if (first2 || !decided) begin
                     decided <= !is_equal;
                     ascends <= is_greater;
                 end
             end
-            if (p2 == P_TRAILER && !bad2 && !failed) begin
-                has_prev     <= 1'b1;
+            if (p2 == P_TRAILER && !bad2) begin
+                key_wr       <= !drain;
+                is_trailer3  <= 1'b1;
                 prev_trailer <= piece2;
-                if (in_order) entries <= entries + 1'b1;
-                else begin
-                    order_error <= 1'b1;
-                    failed      <= 1'b1;
-                end
             end
-            if (good) begin
-                key_wr     <= !drain;
-                key_commit <= !drain;
-            end
-            if (p2 == P_VALUE) value_wr <= !drain && !failed;
+            if (p2 == P_VALUE) value_wr <= !drain;
+        end
+    end
+
+    // 4: the key counts, if it is in order. Words of another one stay in the rings without a commit.
+    wire        in_order = !has_prev || (decided ? ascends : is_newer3);
+    always_ff @(posedge clk) begin
+        key_commit      <= !clear && is_trailer3 && in_order && !drain;
+        key_value_bytes <= value_bytes3;
+        order_error     <= !clear && is_trailer3 && !in_order;
+        if (clear) begin
+            has_prev <= 1'b0;
+            failed   <= 1'b0;
+            entries  <= '0;
+        end else if (is_trailer3) begin
+            has_prev <= 1'b1;
+            if (in_order) entries <= entries + 1'b1;
+            else failed <= 1'b1;
         end
     end
 
 `ifndef SYNTHESIS
     always_ff @(posedge clk)
         if (!clear) begin
-            a_takes_what_is_there : assert (take == 0 || whole);
+            a_takes_what_is_there : assert (!takes || whole);
+            a_takes_a_word_at_most : assert (amount <= 4'd8);
             a_no_entry_beyond_the_block : assert (!(state == S_COUNT) || to_count == 0);
             a_keys_are_within_limits : assert (p1 != P_KEY || key_bytes_max > 7'd64 || {at1, 3'b000} <= 6'd63);
-            a_only_the_paper_s_pause : assert (!(state == S_LENGTHS && take != 0) || drain || !key_half_full);
         end
     c_waits_at_half_full : cover property (@(posedge clk) state == S_LENGTHS && whole && !may_begin);
     c_value_waits_when_full : cover property (@(posedge clk) state == S_VALUE && value_full);

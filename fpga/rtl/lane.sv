@@ -5,11 +5,14 @@
 // that have begun are zeros, and the lane is finished when memory has answered all of them.
 //
 // In lock-step the lane next to this one follows: its unit gets this one's inputs, cycle for cycle, through `ins`.
+// A lane that can lead holds each write address until it has been compared: a wrong one never reaches memory.
 `default_nettype none
 module lane #(
     parameter WAYS  = 4,
     parameter WBITS = 2,
     parameter LOG   = 9,
+    // Write addresses wait until a follower has compared them.
+    parameter HOLDS = 0,
     // For tests: `flip` inverts a bit.
     parameter FLIPS = 0
 ) (
@@ -130,7 +133,7 @@ module lane #(
     wire [63:0]      block, i_r_data;
     wire             side_ready;
     assign ins = {own_start, l_valid, l_end, l_way, l_block, runs && ar_ready[0], runs && r_valid[0], r_last, r_data,
-        runs && aw_ready[0], runs && w_ready[0], runs && b_valid[0], runs && side_ready};
+        runs && unit_aw_ready, runs && w_ready[0], runs && b_valid[0], runs && side_ready};
     assign {start, block_valid, block_end, block_way, block, i_ar_ready, i_r_valid, i_r_last, i_r_data,
         i_aw_ready, i_w_ready, i_b_valid, i_side_ready} = follows ? leader_ins : ins;
 
@@ -165,7 +168,7 @@ module lane #(
     // The unit's outputs, as memory and the comparison see them.
     wire        o_done = u_done ^ flips[FLIP_DONE];
     wire [31:0] o_ar_addr = u_ar_addr ^ {28'd0, flips[FLIP_READ_ADDRESS], 3'd0};
-    wire [31:0] o_aw_addr = u_aw_addr ^ {28'd0, flips[FLIP_WRITE_ADDRESS], 3'd0};
+    wire [31:0] o_aw_addr = u_aw_addr ^ {6'd0, flips[FLIP_WRITE_ADDRESS], 25'd0};
     wire [63:0] o_w_data = u_w_data ^ {63'd0, flips[FLIP_WRITE]};
     wire [63:0] o_side = u_side ^ {63'd0, flips[FLIP_SIDE]};
     wire [36:0] o_ar = {u_ar_valid, o_ar_addr, u_ar_len};
@@ -193,6 +196,27 @@ module lane #(
         differs   <= compares && differ != 0;
     end
 
+    // A write burst of the unit. What the comparison saw in a cycle is kept, and `mismatch` comes two cycles later. A
+    // cycle after that a killed task runs no more, and a sound one's burst begins.
+    wire        a_valid, unit_aw_ready;
+    wire [35:0] a_burst;
+    if (HOLDS != 0) begin : g_holds
+        reg        held;
+        reg [1:0]  age;
+        reg [35:0] burst;
+        assign unit_aw_ready = !held;
+        assign a_valid       = held && age == 2'd2;
+        assign a_burst       = burst;
+        always_ff @(posedge clk) begin
+            if (!held) {burst, age} <= {o_aw[35:0], 2'd0};
+            else if (!a_valid) age <= age + 1'b1;
+            held <= runs && (held ? !(a_valid && aw_ready[0]) : u_aw_valid);
+        end
+    end else begin : g_passes
+        assign unit_aw_ready = aw_ready[0];
+        assign {a_valid, a_burst} = o_aw;
+    end
+
     // The side channel.
     wire s_idle, s_quiet, s_no_space, s_aw_valid, s_w_valid;
     wire [31:0] groups;
@@ -205,9 +229,9 @@ module lane #(
     assign ar_valid[0] = runs && u_ar_valid;
     assign ar_addr[0]  = o_ar_addr;
     assign ar_len[0]   = u_ar_len;
-    assign aw_valid    = {s_aw_valid, runs && u_aw_valid};
-    assign aw_addr[0]  = o_aw_addr;
-    assign aw_len      = {4'd4, u_aw_len};
+    assign aw_valid    = {s_aw_valid, runs && a_valid};
+    assign aw_addr[0]  = a_burst[35:4];
+    assign aw_len      = {4'd4, a_burst[3:0]};
     assign w_valid     = {s_w_valid, !runs || u_w_valid};
     assign w_data[0]   = runs ? o_w_data : 64'd0;
 

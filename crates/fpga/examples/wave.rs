@@ -36,7 +36,7 @@ fn task(each: u64) -> Result<(DeviceTask, Vec<u8>), Box<dyn std::error::Error>> 
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (task, data) = task(7)?;
-    let unit = Simulated { memory: Memory { latency: 10, ..Memory::IDEAL }, trace_cycles: 400 };
+    let unit = Simulated { trace_cycles: 400, ..Simulated::new(Memory { latency: 10, ..Memory::IDEAL }) };
     match unit.run(&task.encode(), &data) {
         Err(NotRun::Missing(why)) => eprintln!("SKIPPED: the waveform: {why}"),
         found => {

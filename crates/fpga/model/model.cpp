@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "Vunit.h"
+#include "Vunit2.h"
 #include "memory.h"
 #include "verilated.h"
 #if VM_COVERAGE
@@ -21,14 +22,25 @@ static_assert(sizeof(SituFpgaTask) == 208 && sizeof(SituFpgaResult) == 168 && si
 
 double sc_time_stamp() { return 0; }
 
-extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
+namespace {
+
+// The word of a way in a port of the unit: Verilator has a number for two ways, and an array for four.
+uint32_t word_of(uint64_t words, uint32_t way) { return uint32_t(words >> (32 * way)); }
+template <std::size_t N>
+uint32_t word_of(const VlWide<N>& words, uint32_t way) {
+    return words[way];
+}
+
+template <class Unit>
+int run(const SituFpgaTask* task, SituFpgaResult* result) {
     auto context = std::make_unique<VerilatedContext>();
     context->fatalOnError(true);
-    auto unit = std::make_unique<Vunit>(context.get());
+    auto unit = std::make_unique<Unit>(context.get());
+    const uint32_t ways = task->ways;
     situ::Port port{{task->seed}, task->latency, task->stall_per_1000, {}, {}, {}};
-    std::vector<uint32_t> next(SITU_FPGA_WAYS), end(SITU_FPGA_WAYS);
-    std::vector<bool> ended(SITU_FPGA_WAYS, false);
-    for (uint32_t w = 0; w < SITU_FPGA_WAYS; w++) {
+    std::vector<uint32_t> next(ways), end(ways);
+    std::vector<bool> ended(ways, false);
+    for (uint32_t w = 0; w < ways; w++) {
         next[w] = task->first_block[w];
         end[w] = task->first_block[w + 1];
     }
@@ -84,8 +96,8 @@ extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
         unit->clk = 0;
         unit->block_valid = 0;
         unit->eval();
-        for (uint32_t i = 0; i < SITU_FPGA_WAYS; i++) {
-            uint32_t w = (turn + i) % SITU_FPGA_WAYS;
+        for (uint32_t i = 0; i < ways; i++) {
+            uint32_t w = (turn + i) % ways;
             if (ended[w] || !(unit->block_ready >> w & 1)) continue;
             unit->block_valid = 1;
             unit->block_way = w;
@@ -116,7 +128,7 @@ extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
                 side_overrun = true;
             }
         }
-        for (uint32_t w = 0; w < SITU_FPGA_WAYS; w++) {
+        for (uint32_t w = 0; w < ways; w++) {
             if (unit->key_half_full >> w & 1) result->half_full_cycles[w]++;
         }
         if (task->trace && cycle < task->trace_cycles) {
@@ -135,10 +147,10 @@ extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
     result->cycles = cycle + 1;
     const bool done = unit->done;
     result->failed = unit->failed;
-    for (uint32_t w = 0; w < SITU_FPGA_WAYS; w++) {
+    for (uint32_t w = 0; w < ways; w++) {
         result->way_status[w] = unit->way_status >> (3 * w) & 7;
-        result->way_detail[w] = unit->way_detail[w];
-        result->way_entries[w] = unit->way_entries[w];
+        result->way_detail[w] = word_of(unit->way_detail, w);
+        result->way_entries[w] = word_of(unit->way_entries, w);
     }
     result->twice = unit->twice;
     result->twice_way = unit->twice_way;
@@ -158,4 +170,10 @@ extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
 #endif
     if (!done) return SITU_FPGA_HANGS;
     return side_overrun ? SITU_FPGA_SIDE_OVERRUN : SITU_FPGA_DONE;
+}
+
+}  // namespace
+
+extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
+    return task->ways == 2 ? run<Vunit2>(task, result) : run<Vunit>(task, result);
 }

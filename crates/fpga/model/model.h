@@ -43,7 +43,8 @@ typedef struct {
     uint32_t emit_from;
     uint32_t emit_bytes_max;
     uint32_t entries_max;
-    uint32_t zero;
+    // Of the unit: 2 or 4.
+    uint32_t ways;
     uint32_t latency;
     uint32_t stall_per_1000;
 } SituFpgaTask;

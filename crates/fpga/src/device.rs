@@ -1,7 +1,7 @@
 //! The simulated unit as a device of a store's compactions: slow, and cycle by cycle what a chip would do.
 
 use crate::host::{FlatAnswer, NotRun, Simulated, UNIT_KEY_BYTES_MAX};
-use crate::model::{SNAPSHOTS, WAYS};
+use crate::model::SNAPSHOTS;
 use situ_accel::abi::VALUE_BYTES_MAX;
 use situ_accel::{Device, DeviceAnswer, DeviceError, DeviceLimits, DeviceTask, OpenDevice};
 
@@ -22,7 +22,7 @@ impl OpenDevice for OpenSimulated {
 
     fn limits(&self) -> DeviceLimits {
         DeviceLimits {
-            ways: WAYS as u32,
+            ways: self.unit.ways as u32,
             snapshots: SNAPSHOTS as u32,
             key_bytes: UNIT_KEY_BYTES_MAX,
             value_bytes: VALUE_BYTES_MAX,

@@ -75,12 +75,23 @@ pub struct Simulated {
     pub memory: Memory,
     /// The number of first cycles to trace.
     pub trace_cycles: usize,
+    /// The unit's ways, and so its decoders.
+    pub ways: Ways,
+}
+
+/// The ways of a simulated unit: the parameter `WAYS` of the circuit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ways {
+    /// Two runs a task, with half the decoders.
+    Two = 2,
+    /// Four runs a task.
+    Four = 4,
 }
 
 impl Simulated {
-    /// Creates a unit over a memory.
+    /// Creates a unit of four ways over a memory.
     pub fn new(memory: Memory) -> Simulated {
-        Simulated { memory, trace_cycles: 0 }
+        Simulated { memory, trace_cycles: 0, ways: Ways::Four }
     }
 
     /// Runs a task, whose input blocks lie in `data`.
@@ -88,7 +99,7 @@ impl Simulated {
     /// # Errors
     /// There is no simulation, the task is not for the unit, or the unit has a flaw.
     pub fn run(&self, task: &[u8], data: &[u8]) -> Result<FlatAnswer, NotRun> {
-        let (task, unit_task) = decoded(task, data)?;
+        let (task, unit_task) = decoded(task, data, self.ways)?;
         let mut trace = vec![Cycle::default(); self.trace_cycles];
         let result = model::run(&unit_task, data, self.memory, &mut trace).map_err(NotRun::Broken)?;
         trace.truncate(result.cycles as usize);
@@ -96,8 +107,8 @@ impl Simulated {
     }
 }
 
-/// Decodes a task, and makes registers and descriptors of it.
-pub(crate) fn decoded(task: &[u8], data: &[u8]) -> Result<(DeviceTask, UnitTask), NotRun> {
+/// Decodes a task, and makes registers and descriptors of it, for a unit of some ways.
+pub(crate) fn decoded(task: &[u8], data: &[u8], ways: Ways) -> Result<(DeviceTask, UnitTask), NotRun> {
     if let Some(why) = model::missing() {
         return Err(NotRun::Missing(why.to_owned()));
     }
@@ -105,7 +116,7 @@ pub(crate) fn decoded(task: &[u8], data: &[u8]) -> Result<(DeviceTask, UnitTask)
     if task.data_bytes != data.len() as u64 {
         return Err(NotRun::Malformed(Malformed(format!("{} bytes of blocks", data.len()))));
     }
-    let unit_task = suited(&task).map_err(NotRun::Unsuited)?;
+    let unit_task = suited(&task, ways).map_err(NotRun::Unsuited)?;
     Ok((task, unit_task))
 }
 
@@ -122,16 +133,17 @@ pub(crate) fn flat_answer(task: &DeviceTask, unit_task: &UnitTask, result: &Unit
 }
 
 /// Returns the task as registers and descriptors; the limit in words if it is beyond the unit.
-fn suited(task: &DeviceTask) -> Result<UnitTask, String> {
+fn suited(task: &DeviceTask, ways: Ways) -> Result<UnitTask, String> {
     let rules = &task.rules;
     let limit = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
-    limit(task.ways.len() <= WAYS, "more than four ways")?;
+    limit(task.ways.len() <= ways as usize, "more ways than the unit has")?;
     limit(!rules.lz4, "compression")?;
     limit(rules.snapshots.len() <= SNAPSHOTS, "more than eight snapshots")?;
     limit(rules.below.is_empty(), "spans of older data")?;
     limit(rules.range.lower.is_none() && rules.range.upper.is_none(), "a range of keys")?;
     limit(rules.key_bytes_max <= UNIT_KEY_BYTES_MAX, "keys of more than 64 bytes")?;
     let mut unit = UnitTask {
+        ways: ways as u32,
         snapshots: rules.snapshots.iter().map(|snapshot| (*snapshot).min(MAX_SEQUENCE)).collect(),
         below_all: rules.below_all,
         key_bytes_max: rules.key_bytes_max,

@@ -14,8 +14,8 @@
 //! A [`Chip`] has several units: tasks go into a queue, and answers come in any order. In lock-step two units run a
 //! task, and the chip compares their outputs.
 //!
-//! **Limits** of the unit: four ways, blocks without compression, keys of 64 bytes, values of 16383, eight snapshots,
-//! no range, no spans of older data. Blocks come with the bytes of their entries.
+//! **Limits** of the unit: four ways (or [two](Ways), for a comparison), blocks without compression, keys of 64 bytes,
+//! values of 16383, eight snapshots, no range, no spans of older data. Blocks come with the bytes of their entries.
 //!
 //! **Failure**: the unit's status is that of the first way with an error, as in the model. The circuit's assertions end
 //! the process: this is a tool to check a circuit, and no part of the store.
@@ -32,5 +32,5 @@ mod model;
 
 pub use chip::{Chip, ChipAnswer, Flip, registers};
 pub use device::OpenSimulated;
-pub use host::{FlatAnswer, NotRun, Simulated};
+pub use host::{FlatAnswer, NotRun, Simulated, Ways};
 pub use model::{Cycle, Memory, RegisterError, missing};

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-/// The ways of the unit.
+/// The ways of the unit as it is, and of each unit of a chip.
 pub(crate) const WAYS: usize = 4;
 /// The unit's snapshots.
 pub(crate) const SNAPSHOTS: usize = 8;
@@ -61,6 +61,8 @@ pub(crate) struct Block {
 #[derive(Debug, Default)]
 #[cfg_attr(not(fpga_model), allow(dead_code, reason = "only the circuit reads it"))]
 pub(crate) struct UnitTask {
+    /// The ways of the unit: 2 or 4.
+    pub(crate) ways: u32,
     pub(crate) blocks: Vec<Block>,
     pub(crate) first_block: [u32; WAYS + 1],
     pub(crate) snapshots: Vec<u64>,
@@ -196,7 +198,7 @@ mod circuit {
         emit_from: u32,
         emit_bytes_max: u32,
         entries_max: u32,
-        zero: u32,
+        ways: u32,
         latency: u32,
         stall_per_1000: u32,
     }
@@ -257,7 +259,7 @@ mod circuit {
             emit_from: task.emit_from,
             emit_bytes_max: task.emit_bytes_max,
             entries_max: task.entries_max,
-            zero: 0,
+            ways: task.ways,
             latency: memory.latency,
             stall_per_1000: memory.stall_per_1000,
         };

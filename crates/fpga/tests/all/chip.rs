@@ -171,12 +171,13 @@ fn lockstep_finds_a_flipped_bit_at_each_place() {
     if skips("lockstep_finds_a_flipped_bit_at_each_place") {
         return;
     }
-    // Memory refuses a wild write, so the leader's addresses stay right.
+    // An inverted write address is far from all memory that the chip was lent, and memory refuses it: the run would end.
     let places = [
         (1, Flip::Read),
         (2, Flip::Read),
         (1, Flip::Write),
         (2, Flip::Write),
+        (1, Flip::WriteAddress),
         (2, Flip::WriteAddress),
         (1, Flip::Side),
         (2, Flip::Side),
@@ -222,13 +223,14 @@ fn lockstep_lets_no_wrong_answer_out() {
     if skips("lockstep_lets_no_wrong_answer_out") {
         return;
     }
+    const PLACES: [Flip; 4] = [Flip::Read, Flip::Write, Flip::WriteAddress, Flip::Side];
     let found = std::cell::Cell::new(0);
     with_seeds(40, |rng| {
         let mut bench = Bench::new(memory(rng));
         let (task, data) = long_task(rng);
         bench.submit(&(task.clone(), data.clone()), true).unwrap();
         bench.chip.step(200 + rng.below(4000)).unwrap();
-        bench.chip.flip(1 << rng.below(2), [Flip::Read, Flip::Write, Flip::Side][rng.index(3)]);
+        bench.chip.flip(1 << rng.below(2), PLACES[rng.index(PLACES.len())]);
         bench.chip.step(1).unwrap();
         bench.chip.flip(0, Flip::Read);
         match bench.chip.wait().unwrap().outcome {

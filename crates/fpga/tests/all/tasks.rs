@@ -3,7 +3,7 @@
 use situ_accel::{Answer, DeviceTask, Prepared, run_model};
 use situ_compaction::Task;
 use situ_compaction::testing::{Contents, Entry, MemoryHost, plain_rules, sort};
-use situ_fpga::{FlatAnswer, Memory, NotRun, Simulated};
+use situ_fpga::{FlatAnswer, Memory, NotRun, Simulated, Ways};
 use situ_sim::Rng;
 use situ_table::{Compression, KeyKind, TableOptions, Trailer};
 
@@ -124,9 +124,15 @@ pub(crate) fn run(task: &DeviceTask, data: &[u8], memory: Memory) -> Option<Resu
     }
 }
 
-/// Fails unless the unit's answer is the model's, byte for byte.
+/// Fails unless the unit's answer is the model's, byte for byte. A unit of two ways also runs the tasks that it can.
 pub(crate) fn assert_same(task: &DeviceTask, data: &[u8], memory: Memory) {
     assert_is_the_models(&run(task, data, memory).unwrap().unwrap(), task, data);
+    let two = Simulated { ways: Ways::Two, ..Simulated::new(memory) }.run(&task.encode(), data);
+    if task.ways.len() > 2 {
+        assert!(matches!(two, Err(NotRun::Unsuited(_))));
+    } else {
+        assert_is_the_models(&two.unwrap(), task, data);
+    }
 }
 
 /// Fails unless an answer is the model's, byte for byte. Returns its status.
