@@ -1,7 +1,7 @@
 //! Connections in memory between a server and its clients: shared memory on one machine, remote memory between two.
 //!
-//! A connection is a pair of rings, one for each direction. In shared memory both processes map them, and a Unix socket carries
-//! the greeting and the wake-ups. `docs/formats/shared-memory.md` has the format.
+//! A connection is a pair of rings, one for each direction. In shared memory both processes map them, and a Unix socket
+//! carries the greeting and the wake-ups. `docs/formats/shared-memory.md` has the format.
 //!
 //! * [`Link`]: one side of a connection of either kind.
 //! * [`Rings`]: one side of a connection, as bytes in and bytes out. It makes no system calls.
@@ -29,5 +29,5 @@ pub mod verbs;
 pub use bells::{Bells, take_bells};
 pub use client::{ClientEnd, Refused};
 pub use greeting::{ANSWER_BYTES_MAX, Greeting, REQUEST_WORD, VERSION, answer, offer, ring_bytes_for};
-pub use link::Link;
+pub use link::{Link, RdmaDevices};
 pub use rings::{Breach, RING_BYTES_MAX, RING_BYTES_MIN, Rings, Spin};

@@ -64,6 +64,18 @@ pub trait Link: fmt::Debug + Send {
     fn take_events(&mut self) {}
 }
 
+/// The RDMA devices that a server uses. Each connection uses the device that has the address of its socket.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum RdmaDevices {
+    /// None.
+    Off,
+    /// Any device.
+    #[default]
+    Any,
+    /// One device, by its name. A server does not start without it.
+    Named(String),
+}
+
 impl Link for Rings {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         Ok(Rings::read(self, into)?)

@@ -1,5 +1,5 @@
-//! Memory that two processes map, or that a device reaches. Apart from calls of libibverbs, this is the only unsafe code
-//! of the crate.
+//! Memory that two processes map, or that a device reaches. Apart from calls of libibverbs, this is the only unsafe
+//! code of the crate.
 //!
 //! **Invariants.** All offsets are checked against the length. Fields are aligned. No reference to plain bytes of the
 //! memory exists: the other process may change them at any time. They are copied in and out by address. Counts and

@@ -12,8 +12,8 @@
 //! **Modules.** `library` has the types and functions of libibverbs, which is loaded at run time. `pair` makes all
 //! calls, and has the unsafe code. `port` finds the device. `remote` is the protocol, `greeting` its beginning.
 //! **Trust.** The other side can write into one ring of its own connection, and nowhere else: the device refuses
-//! anything else and breaks the connection. Counts are checked before they are used. A side connects only to the address
-//! that the TCP socket is connected to.
+//! anything else and breaks the connection. Counts are checked before they are used. A side connects only to the
+//! address that the TCP socket is connected to.
 //! **Forks.** A process that forks must not use connections in the child.
 
 mod greeting;

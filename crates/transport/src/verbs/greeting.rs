@@ -171,8 +171,8 @@ impl ClientEnd {
     /// of the wish.
     ///
     /// # Errors
-    /// The socket fails, the answer is none, or bytes do not go both ways before `deadline`
-    /// ([`ErrorKind::TimedOut`]). The inner error says that the server refuses.
+    /// The socket fails, or there is no offer before `deadline` ([`ErrorKind::TimedOut`]). After the offer, bytes do
+    /// not go both ways ([`ErrorKind::NetworkUnreachable`]). The inner error says that the server refuses.
     pub fn upgrade_remote(socket: OwnedFd, wish: Wish, deadline: Instant) -> io::Result<Result<ClientEnd, Refused>> {
         let line = format!("{REQUEST_WORD} {}\r\n", Offer { ring_bytes: wish.ring_bytes, numbers: wish.end.numbers() });
         if send(&socket, line.as_bytes(), SendFlags::NOSIGNAL)? < line.len() {
@@ -188,8 +188,14 @@ impl ClientEnd {
         let server = server.ok_or_else(|| invalid(format!("not an offer of remote memory: {text:?}")))?;
         let rings = wish.end.connect(gid_of(wish.server), server.numbers, server.ring_bytes)?;
         let mut end = ClientEnd { link: Box::new(rings), socket, spin: Spin::default() };
-        end.probe(deadline)?;
-        Ok(Ok(end))
+        match end.probe(deadline) {
+            Ok(()) => Ok(Ok(end)),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(error),
+            Err(error) => {
+                let text = format!("RDMA does not reach the server, which TCP reaches: {error}");
+                Err(io::Error::new(ErrorKind::NetworkUnreachable, text))
+            }
+        }
     }
 
     /// Shows that bytes go both ways. A network may take TCP and drop what RDMA sends.

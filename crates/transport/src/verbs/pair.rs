@@ -48,7 +48,7 @@ impl<T> Owned<T> {
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
         // SAFETY: the object was made by the library and is destroyed once. What depends on it went before: see the
-        // order of fields in `Pair`. If the library refuses, the object stays, which harms nobody.
+        // order of fields in `Pair`. If the library refuses, the object stays.
         unsafe { (self.destroy)(self.object.as_ptr()) };
     }
 }
@@ -373,7 +373,7 @@ impl Pair {
     pub(super) fn poll(&self, mut take: impl FnMut(Event)) -> io::Result<usize> {
         // SAFETY: all fields are numbers, for which zeros are values.
         let mut taken: [library::Completion; COMPLETIONS] = unsafe { std::mem::zeroed() };
-        // SAFETY: the queue is ours, and there is room for so many.
+        // SAFETY: the queue is ours, and there is room for that many.
         let count = unsafe { (self.table.poll_cq)(self.queue.as_ptr(), COMPLETIONS as c_int, taken.as_mut_ptr()) };
         let count = usize::try_from(count).map_err(|_| io::Error::other("RDMA: the completion queue is broken"))?;
         for completion in &taken[..count] {

@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub(super) const MESSAGES_MAX: usize = 64;
 /// The credits that can be under way: two for the bytes of a ring, two for messages, one more of each for those that
 /// began before, and two to spare.
-const CREDITS_MAX: usize = 8;
+pub(super) const CREDITS_MAX: usize = 8;
 /// The bytes of a long write that the other side may read while the rest is copied.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
 
@@ -250,6 +250,10 @@ impl RemoteRings {
         if self.received == self.read {
             self.advance();
         }
+        self.unread_bytes()
+    }
+
+    fn unread_bytes(&self) -> io::Result<usize> {
         match (self.received - self.read, self.failure) {
             (0, Some(failure)) | (_, Some(failure @ Failure::Breach)) => Err(failure.into()),
             (bytes, _) => Ok(bytes as usize),
@@ -259,6 +263,10 @@ impl RemoteRings {
     /// Returns the number of bytes that can be written now.
     fn writable_bytes(&mut self) -> io::Result<usize> {
         self.advance();
+        self.free_bytes()
+    }
+
+    fn free_bytes(&self) -> io::Result<usize> {
         if let Some(failure) = self.failure {
             return Err(failure.into());
         }
@@ -349,12 +357,11 @@ impl Link for RemoteRings {
 
     fn is_ready(&mut self, reads: bool) -> io::Result<bool> {
         self.advance();
-        let has_bytes = reads && self.readable_bytes()? > 0;
-        let has_room = self.wants_room && self.writable_bytes()? > 0;
-        let is_flushed = self.wants_flush && self.is_flushed();
-        if !reads && let Some(failure) = self.failure {
-            return Err(failure.into());
-        }
+        let has_bytes = reads && self.unread_bytes()? > 0;
+        // A caller that does not read finds an error, too.
+        let free = if reads && !self.wants_room { 0 } else { self.free_bytes()? };
+        let has_room = self.wants_room && free > 0;
+        let is_flushed = self.wants_flush && self.sends == 0;
         Ok(has_bytes || has_room || is_flushed)
     }
 

@@ -4,10 +4,11 @@
 //! machine. They run one after another, as one of them switches the device's interface off.
 
 use super::library::layouts;
-use super::remote::{MESSAGES_MAX, RemoteRings};
-use super::{Offer, Wish, accept, answer};
+use super::remote::{CREDITS_MAX, MESSAGES_MAX, RemoteRings};
+use super::{Offer, REQUEST_WORD, VERSION, Wish, accept, answer};
 use crate::client::ClientEnd;
 use crate::link::Link;
+use crate::rings::{RING_BYTES_MAX, RING_BYTES_MIN};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -384,6 +385,22 @@ fn a_cut_link_is_an_error_of_both_sides() {
     let (mut server, mut client) = connected(address, RING_BYTES, RING_BYTES);
     write_all(&mut client, b"x").unwrap();
     assert_eq!(server.read(1).unwrap(), b"x");
+}
+
+#[test]
+fn the_page_tells_the_numbers() {
+    let page = include_str!("../../../../docs/formats/remote-memory.md");
+    for text in [
+        "a power of two from 4096 to 4,194,304".to_owned(),
+        format!("at most {MESSAGES_MAX} messages of bytes"),
+        format!("{} messages have come", MESSAGES_MAX / 2),
+        format!("at most {CREDITS_MAX} credits"),
+        format!("{} requests to receive", MESSAGES_MAX + CREDITS_MAX),
+        format!("{REQUEST_WORD} {VERSION} <ring bytes> <packet bytes> <queue pair> <first packet> <address> <key>"),
+    ] {
+        assert!(page.contains(&text), "{text}");
+    }
+    assert_eq!((RING_BYTES_MIN, RING_BYTES_MAX), (4096, 4_194_304));
 }
 
 #[test]
