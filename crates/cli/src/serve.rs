@@ -358,6 +358,7 @@ fn server_options(options: &ServeOptions) -> ServerOptions {
         listen_names,
         unix_socket: options.unix_socket.clone(),
         shared_ring_bytes_max: options.shared_ring,
+        rdma: options.rdma.clone(),
         http: (!options.no_http).then_some(options.http),
         threads: options.threads.unwrap_or(0) as usize,
         max_connections: options.max_connections as usize,

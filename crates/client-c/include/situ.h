@@ -61,14 +61,16 @@ enum {
     SITU_ERROR_INTERNAL = -7
 };
 
-/* The rules by which a client chooses the transport of a connection to a Unix socket. */
+/* The rules by which a client chooses the transport of a connection. */
 enum {
-    /* Shared memory if the server offers it, and the socket otherwise. */
+    /* Shared memory for a Unix socket and RDMA for TCP, if both sides have it, and the socket otherwise. */
     SITU_TRANSPORT_AUTO = 0,
     /* The socket. */
     SITU_TRANSPORT_SOCKET = 1,
     /* Shared memory. Connections fail if the server does not offer it. All servers are paths of Unix sockets. */
-    SITU_TRANSPORT_SHARED_MEMORY = 2
+    SITU_TRANSPORT_SHARED_MEMORY = 2,
+    /* RDMA. Connections fail if one side has none. All servers are hosts and ports. */
+    SITU_TRANSPORT_RDMA = 3
 };
 
 /* The options of a client. Set what you need and leave the rest 0. */

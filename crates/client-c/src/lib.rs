@@ -186,6 +186,7 @@ pub unsafe extern "C" fn situ_open(options: *const SituOptions) -> *mut SituClie
             0 => TransportChoice::Auto,
             1 => TransportChoice::Socket,
             2 => TransportChoice::SharedMemory,
+            3 => TransportChoice::Rdma,
             _ => return Err(wrong("the transport is none of SITU_TRANSPORT_...")),
         };
         options.login = match (user, password) {

@@ -1,8 +1,8 @@
 //! Situ: a client for Situ's server and for memcached.
 //!
 //! [`Client`] has blocking calls. [`AsyncClient`] has the same calls, and they return futures that need no runtime.
-//! Both speak memcached's text protocol over TCP, Unix sockets and shared memory. They spread keys over several servers
-//! as libmemcached does.
+//! Both speak memcached's text protocol over TCP, Unix sockets, shared memory and RDMA. They spread keys over several
+//! servers as libmemcached does.
 //!
 //! ```
 //! # let server = include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/all/doc_server.rs"));
@@ -22,7 +22,7 @@
 //! ```text
 //!   Client ------------------------------+
 //!                                        v
-//!   AsyncClient -> lane, its thread -> cluster -> server -> connection -> stream -> TCP, Unix socket, shared memory
+//!   AsyncClient -> lane, its thread -> cluster -> server -> connection -> stream -> one of the transports
 //!        |            |                  |          |           |
 //!        +-> reply <--+-- slot         ring    health,      request, answer
 //!                                              idle ones

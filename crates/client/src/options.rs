@@ -41,20 +41,24 @@ pub struct Options {
     pub queue_bytes_max: usize,
     /// The user and password for servers that have users. They travel unencrypted. Default: none.
     pub login: Option<Login>,
-    /// The choice between a Unix socket and shared memory. Default: [`TransportChoice::Auto`].
+    /// The choice between a socket and memory. Default: [`TransportChoice::Auto`].
     pub transport: TransportChoice,
 }
 
-/// The rule by which a client chooses the transport of a connection to a Unix socket.
+/// The rule by which a client chooses the transport of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TransportChoice {
-    /// Shared memory if the server offers it, and the socket otherwise.
+    /// Over a Unix socket: shared memory if the server offers it, and the socket otherwise. Over TCP: RDMA if both
+    /// sides have a device for it at the addresses of the connection, and the socket otherwise. A server that
+    /// RDMA does not reach three times in a row is used over TCP from then on. RDMA needs the feature `verbs`.
     #[default]
     Auto,
     /// The socket.
     Socket,
     /// Shared memory. Connections fail if the server does not offer it, and addresses must be paths of Unix sockets.
     SharedMemory,
+    /// RDMA. Connections fail if one side has none, and addresses must be those of TCP. Needs the feature `verbs`.
+    Rdma,
 }
 
 /// The transport that a connection uses.
@@ -67,6 +71,8 @@ pub enum TransportKind {
     UnixSocket,
     /// Memory that the client and the server map.
     SharedMemory,
+    /// Memory that a network card writes into, on the other machine.
+    Rdma,
 }
 
 impl fmt::Display for TransportKind {
@@ -75,6 +81,7 @@ impl fmt::Display for TransportKind {
             TransportKind::Tcp => "TCP",
             TransportKind::UnixSocket => "Unix socket",
             TransportKind::SharedMemory => "shared memory",
+            TransportKind::Rdma => "RDMA",
         })
     }
 }
@@ -111,10 +118,18 @@ impl Options {
             return refuse("the user and the password must have no spaces and must not be empty");
         }
         let addresses: Vec<Address> = self.servers.iter().map(|text| Address::parse(text)).collect::<Result<_, _>>()?;
-        let is_tcp = |address: &&Address| matches!(address, Address::Tcp { .. });
-        match addresses.iter().find(is_tcp) {
-            Some(address) if self.transport == TransportChoice::SharedMemory => {
-                refuse(&format!("shared memory needs the path of the server's Unix socket, and not {}", address.name()))
+        let find = |wants_tcp: bool| {
+            addresses.iter().find(|address| matches!(address, Address::Tcp { .. }) == wants_tcp).map(Address::name)
+        };
+        match (self.transport, find(true), find(false)) {
+            (TransportChoice::SharedMemory, Some(name), _) => {
+                refuse(&format!("shared memory needs the path of the server's Unix socket, and not {name}"))
+            }
+            (TransportChoice::Rdma, _, Some(name)) => {
+                refuse(&format!("RDMA needs the host and port of the server, and not {name}"))
+            }
+            (TransportChoice::Rdma, ..) if cfg!(not(feature = "verbs")) => {
+                refuse("RDMA needs the feature verbs of the client, which is built without it")
             }
             _ => Ok(addresses),
         }
@@ -219,6 +234,18 @@ mod tests {
         assert!(refusal.contains("localhost:11211"), "{refusal}");
         options.servers.pop();
         options.check().unwrap();
+    }
+
+    #[test]
+    fn rdma_needs_tcp_and_the_feature() {
+        let mut options = Options::new(["localhost", "/run/situ.sock"]);
+        options.transport = TransportChoice::Rdma;
+        let refusal = options.check().unwrap_err().to_string();
+        assert!(refusal.contains("/run/situ.sock"), "{refusal}");
+        options.servers.pop();
+        let refusal = options.check().err().map(|error| error.to_string());
+        assert_eq!(refusal.is_none(), cfg!(feature = "verbs"));
+        assert!(refusal.as_ref().is_none_or(|refusal| refusal.contains("verbs")), "{refusal:?}");
     }
 
     #[test]

@@ -26,6 +26,9 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(2);
 /// Calls in a row that may fail on connections that were made.
 const FAILED_CALLS_MAX: u32 = 3;
 
+/// Connections in a row over which RDMA may fail before it is left out. Each attempt takes long.
+const RDMA_FAILURES_MAX: u32 = 3;
+
 /// The time that a call has.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
@@ -63,6 +66,8 @@ struct State {
     health: Health,
     /// The transport of the latest connection.
     transport: Option<TransportKind>,
+    /// Connections in a row over which RDMA did not reach the server.
+    rdma_failures: u32,
 }
 
 #[derive(Default)]
@@ -167,7 +172,9 @@ impl Server {
 
     fn connect<'s>(&'s self, counted: Counted<'s>, limit: Limit) -> Result<Lease<'s>, Error> {
         let broken = |error: std::io::Error| match error.kind() {
-            ErrorKind::TimedOut if Instant::now() >= limit.deadline => self.late(limit, Outcome::NotDone),
+            ErrorKind::TimedOut | ErrorKind::NetworkUnreachable if Instant::now() >= limit.deadline => {
+                self.late(limit, Outcome::NotDone)
+            }
             _ => self.error(Fault::Io(error), Outcome::NotDone),
         };
         let connected = || {
@@ -175,14 +182,27 @@ impl Server {
             self.log_in(&mut connection, limit)?;
             Ok(connection)
         };
-        let prepared = connected().and_then(|connection| match connection.upgrade(self.choice, limit.deadline) {
+        let choice = match self.choice {
+            TransportChoice::Auto if self.state().rdma_failures >= RDMA_FAILURES_MAX => TransportChoice::Socket,
+            choice => choice,
+        };
+        let prepared = connected().and_then(|connection| match connection.upgrade(choice, limit.deadline) {
             // The server hung up on a command that it does not know, or this process has no descriptor left for memory.
-            Err(error) if self.choice == TransportChoice::Auto && error.kind() != ErrorKind::TimedOut => connected(),
+            // Or the network takes TCP and drops what RDMA sends.
+            Err(error) if choice == TransportChoice::Auto && error.kind() != ErrorKind::TimedOut => {
+                self.state().rdma_failures += u32::from(error.kind() == ErrorKind::NetworkUnreachable);
+                connected()
+            }
             upgraded => upgraded.map_err(broken),
         });
         match prepared {
             Ok(connection) => {
-                self.state().transport = Some(connection.transport());
+                let mut state = self.state();
+                state.transport = Some(connection.transport());
+                if state.transport == Some(TransportKind::Rdma) {
+                    state.rdma_failures = 0;
+                }
+                drop(state);
                 Ok(Lease { counted, connection, is_used: false })
             }
             Err(error) => {

@@ -4,18 +4,18 @@
 //! and never past its deadline. So one thread can send a long request and take long answers at the same time: neither
 //! side waits for ever because the buffers of both directions are full.
 
-mod shared_memory;
+mod memory;
 mod socket;
 
 use crate::options::{Address, TransportChoice, TransportKind};
-use shared_memory::SharedMemory;
-use situ_transport::ClientEnd;
+use memory::Memory;
+use situ_transport::{ClientEnd, Refused};
 use socket::Socket;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// The size of each ring in shared memory. A longer value passes in pieces.
+/// The size of each ring in memory. A longer value passes in pieces.
 const RING_BYTES: u64 = 256 << 10;
 
 /// A connection to a server.
@@ -48,8 +48,8 @@ pub(crate) trait Stream: Send {
 
     fn kind(&self) -> TransportKind;
 
-    /// Returns the socket of a stream that is a Unix socket, and any other stream as it is.
-    fn into_unix_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>>;
+    /// Returns the socket of a stream that is a socket, and any other stream as it is.
+    fn into_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>>;
 }
 
 /// Connects to a server.
@@ -63,31 +63,62 @@ pub(crate) fn connect(address: &Address, deadline: Instant) -> io::Result<Box<dy
     }
 }
 
-/// Returns the best stream that this one can become by the choice: shared memory, if it is a Unix socket and the server
-/// offers that. The server has answered all commands.
+/// Returns the best stream that this one can become by the choice: shared memory if it is a Unix socket, remote memory
+/// if it is a TCP socket, and the server offers that. The server has answered all commands.
 ///
 /// # Errors
-/// The stream breaks, the server closes it instead of an answer, or shared memory was chosen and the server refuses it.
+/// The stream breaks, the server closes it instead of an answer, or memory was chosen and one of both sides lacks it.
 pub(crate) fn upgrade(
     stream: Box<dyn Stream>,
     choice: TransportChoice,
     deadline: Instant,
 ) -> io::Result<Box<dyn Stream>> {
-    if choice == TransportChoice::Socket {
-        return Ok(stream);
-    }
-    let socket = match stream.into_unix_socket() {
+    let kind = match (stream.kind(), choice) {
+        (TransportKind::UnixSocket, TransportChoice::Auto | TransportChoice::SharedMemory) => {
+            TransportKind::SharedMemory
+        }
+        (TransportKind::Tcp, TransportChoice::Auto | TransportChoice::Rdma) => TransportKind::Rdma,
+        _ => return Ok(stream),
+    };
+    let socket_kind = stream.kind();
+    let socket = match stream.into_socket() {
         Ok(socket) => socket,
         Err(stream) => return Ok(stream),
     };
-    match ClientEnd::upgrade(socket, RING_BYTES, deadline)? {
-        Ok(end) => Ok(Box::new(SharedMemory::new(end))),
-        Err(refused) if choice == TransportChoice::SharedMemory => {
+    let upgraded = match kind {
+        TransportKind::SharedMemory => ClientEnd::upgrade(socket, RING_BYTES, deadline)?,
+        _ => upgrade_remote(socket, choice, deadline)?,
+    };
+    match upgraded {
+        Ok(end) => Ok(Box::new(Memory::new(end, kind))),
+        Err(refused) if choice != TransportChoice::Auto => {
             Err(io::Error::new(io::ErrorKind::Unsupported, refused.to_string()))
         }
         Err(refused) => {
-            let mut socket = Socket::new(refused.socket, TransportKind::UnixSocket);
+            let mut socket = Socket::new(refused.socket, socket_kind);
             if socket.is_quiet() { Ok(Box::new(socket)) } else { Err(io::ErrorKind::ConnectionReset.into()) }
         }
     }
+}
+
+/// Moves a TCP connection into remote memory. A client without a device asks for nothing.
+#[cfg(feature = "verbs")]
+fn upgrade_remote(
+    socket: OwnedFd,
+    choice: TransportChoice,
+    deadline: Instant,
+) -> io::Result<Result<ClientEnd, Refused>> {
+    match situ_transport::verbs::Wish::new(&socket, RING_BYTES) {
+        Ok(wish) => ClientEnd::upgrade_remote(socket, wish, deadline),
+        Err(error) if choice == TransportChoice::Auto => {
+            Ok(Err(Refused { socket, transport: "RDMA", answer: error.to_string() }))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(not(feature = "verbs"))]
+#[expect(clippy::unnecessary_wraps, reason = "with the feature there are errors")]
+fn upgrade_remote(socket: OwnedFd, _: TransportChoice, _: Instant) -> io::Result<Result<ClientEnd, Refused>> {
+    Ok(Err(Refused { socket, transport: "RDMA", answer: "the client is built without it".to_owned() }))
 }

@@ -15,8 +15,9 @@
 //! and a parked connection is simply not read. The first loop also owns the listeners and deals new connections out
 //! in turn.
 //!
-//! A connection in [shared memory](stream) is looked at in each turn while its client is busy, and up to 50 µs more.
-//! So a loop with such clients does not sleep between their requests. Then the client's bell wakes the loop.
+//! A connection in [shared or remote memory](stream) is looked at in each turn while its client is busy, and up to
+//! 50 µs more. So a loop with such clients does not sleep between their requests. Then the client's bell wakes the
+//! loop, or an event of the RDMA device.
 //!
 //! **Failure.** Any error on a socket ends that connection only, and not before everything that its client sent is
 //! read and run: a client may say `noreply` and close at once. Out of descriptors, one kept spare serves to
@@ -92,7 +93,7 @@ pub(crate) struct EventLoop<E: Engine> {
     ready: VecDeque<u64>,
     /// Connections to send to at the end of the turn; may repeat.
     dirty: Vec<u64>,
-    /// Connections in shared memory whose rings the loop looks at.
+    /// Connections in memory whose rings the loop looks at.
     watched: Vec<u64>,
     scratch: Vec<u8>,
     stopping: bool,
@@ -412,6 +413,12 @@ impl<E: Engine> EventLoop<E> {
             return;
         }
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
+        if let Some(descriptor) = connection.stream.new_descriptor() {
+            let flags = EventFlags::IN | EventFlags::ET;
+            if epoll::add(&self.epoll, descriptor, EventData::new_u64(token), flags).is_err() {
+                connection.stream.give_up();
+            }
+        }
         let was_parked = connection.is_parked();
         let progress = connection.send(&self.executor);
         if connection.stream.watch() {
@@ -429,8 +436,8 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
-    /// Looks at the rings of connections in shared memory. Connections that were silent for a moment are left to their
-    /// bells. Returns true if there is something to do, or the loop is to look again soon.
+    /// Looks at the rings of connections in memory. Connections that were silent for a moment are left to their
+    /// wake-ups. Returns true if there is something to do, or the loop is to look again soon.
     fn look_at_rings(&mut self) -> bool {
         if self.watched.is_empty() {
             return false;

@@ -21,6 +21,12 @@ pub fn request(line: &[u8]) {
     if parsed == Request::Foreign {
         assert_eq!(parse(&[b" ", line].concat()), parsed, "a space makes a command of another protocol");
     }
+    #[cfg(feature = "verbs")]
+    if let Request::RemoteMemory { offer } = &parsed
+        && let Ok(offer) = situ_transport::verbs::Offer::parse(offer)
+    {
+        assert_eq!(situ_transport::verbs::Offer::parse(offer.to_string().as_bytes()), Ok(offer));
+    }
     let _ = foreign::is_first_line(line);
     let _ = auth::announced_bytes(line);
 }
@@ -36,6 +42,7 @@ pub fn corpus() -> Vec<Vec<u8>> {
         "append key 0 0 0",
         "incr key 18446744073709551615 noreply",
         "touch key 0",
+        "rdma 1 4096 1024 17 16777215 18446744073709551615 4294967295",
         "delete key 0 noreply",
         "mg key v t f c k O1234 q N30 R10 T60",
         "mg Zm9v b v",

@@ -92,3 +92,4 @@ pub use engines::store::StoreEngine;
 pub use process::descriptors::raise_limit;
 pub use process::pressure::machine_memory_bytes;
 pub use server::{CaughtSignals, Server, ServerOptions, StartError, StopSignal, outlive_file_limit};
+pub use situ_transport::RdmaDevices;

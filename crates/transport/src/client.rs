@@ -1,18 +1,23 @@
-//! A client's connection in shared memory.
+//! A client's connection in shared or remote memory.
 
 use crate::bells::{Bells, take_bells};
-use crate::greeting::{Answer, read_answer, request, wait_readable};
-use crate::rings::{Rings, Spin};
+use crate::greeting::{Answer, read_answer, request, wait_any_readable};
+use crate::link::Link;
+use crate::rings::Spin;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// Looks at the memory between two looks at the clock.
 const LOOKS: u32 = 64;
 
-/// A client's side of a connection, with the socket that carries bells.
+/// The longest time that the end of a connection waits for the delivery of what was written, and how often it looks.
+const FLUSH_MAX: Duration = Duration::from_secs(1);
+const FLUSH_LOOK: Duration = Duration::from_micros(50);
+
+/// A client's side of a connection, with the socket of the greeting.
 ///
 /// ```no_run
 /// use situ_transport::ClientEnd;
@@ -30,23 +35,25 @@ const LOOKS: u32 = 64;
 /// ```
 #[derive(Debug)]
 pub struct ClientEnd {
-    rings: Rings,
-    socket: OwnedFd,
-    spin: Spin,
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) socket: OwnedFd,
+    pub(crate) spin: Spin,
 }
 
-/// A server's refusal of shared memory.
+/// A server's refusal of shared or remote memory.
 #[derive(Debug)]
 pub struct Refused {
     /// The connection, which goes on as a socket.
     pub socket: OwnedFd,
+    /// The name of the transport that the client asked for.
+    pub transport: &'static str,
     /// The server's own words.
     pub answer: String,
 }
 
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the server refuses shared memory: {}", self.answer)
+        write!(f, "the server refuses {}: {}", self.transport, self.answer)
     }
 }
 
@@ -66,15 +73,15 @@ impl ClientEnd {
         }
         let answer = read_answer(&socket, deadline)?;
         Ok(match answer {
-            Answer::Shared(rings) => Ok(ClientEnd { rings, socket, spin: Spin::default() }),
-            Answer::Refused(answer) => Err(Refused { socket, answer }),
+            Answer::Shared(rings) => Ok(ClientEnd { link: Box::new(rings), socket, spin: Spin::default() }),
+            Answer::Refused(answer) => Err(Refused { socket, transport: "shared memory", answer }),
         })
     }
 
     /// Writes as much of `from` as there is room for, and returns the number of bytes. Does not wait.
     ///
     /// # Errors
-    /// The server has broken the protocol.
+    /// The server has broken the protocol, or the link is broken.
     pub fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         self.write_parts(&[IoSlice::new(from)])
     }
@@ -84,7 +91,7 @@ impl ClientEnd {
     /// # Errors
     /// As [`write`](ClientEnd::write).
     pub fn write_parts(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let bytes = self.rings.write_parts(parts)?;
+        let bytes = self.link.write_parts(parts)?;
         self.ring_bell();
         Ok(bytes)
     }
@@ -92,9 +99,9 @@ impl ClientEnd {
     /// Reads what there is into `into`, and returns the number of bytes. Does not wait: 0 means that nothing is there.
     ///
     /// # Errors
-    /// The server has broken the protocol.
+    /// The server has broken the protocol, or the link is broken.
     pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let bytes = self.rings.read(into)?;
+        let bytes = self.link.read(into)?;
         self.ring_bell();
         Ok(bytes)
     }
@@ -117,7 +124,7 @@ impl ClientEnd {
         let asleep_at = deadline.min(begun + self.spin.time());
         loop {
             for _ in 0..LOOKS {
-                if self.rings.is_ready(true)? {
+                if self.link.is_ready(true)? {
                     return Ok(());
                 }
                 std::hint::spin_loop();
@@ -126,25 +133,29 @@ impl ClientEnd {
                 break;
             }
         }
-        while self.rings.may_sleep(true)? {
+        while self.link.may_sleep(true)? {
             let slept = self.sleep(deadline);
-            self.rings.awake();
+            self.link.awake();
             slept?;
             // A server that rings without end has no more time than a silent one.
-            if Instant::now() >= deadline && !self.rings.is_ready(true)? {
+            if Instant::now() >= deadline && !self.link.is_ready(true)? {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
         Ok(())
     }
 
-    /// Sleeps until a bell comes, and takes all bells.
+    /// Sleeps until a wake-up comes, and takes all.
     fn sleep(&mut self, deadline: Instant) -> io::Result<()> {
-        wait_readable(&self.socket, deadline)?;
+        match self.link.descriptor() {
+            Some(descriptor) => wait_any_readable(&[self.socket.as_fd(), descriptor], deadline)?,
+            None => wait_any_readable(&[self.socket.as_fd()], deadline)?,
+        }
+        self.link.take_events();
         let mut bells = [0_u8; 64];
         match recv(&self.socket, &mut bells[..], RecvFlags::DONTWAIT) {
             // What the server wrote before it went is still there.
-            Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE) if !self.rings.is_ready(true)? => {
+            Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE) if !self.link.is_ready(true)? => {
                 Err(io::ErrorKind::UnexpectedEof.into())
             }
             Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::CONNRESET | Errno::PIPE) => Ok(()),
@@ -158,9 +169,19 @@ impl ClientEnd {
     }
 
     fn ring_bell(&mut self) {
-        if self.rings.must_ring() {
+        if self.link.must_ring() {
             // A full buffer has bells enough. A server that is gone shows itself when the client waits.
             let _ = send(&self.socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+    }
+}
+
+impl Drop for ClientEnd {
+    /// Waits until the server has what was written.
+    fn drop(&mut self) {
+        let until = Instant::now() + FLUSH_MAX;
+        while !self.link.is_flushed() && self.is_open() && Instant::now() < until {
+            std::thread::sleep(FLUSH_LOOK);
         }
     }
 }

@@ -10,7 +10,7 @@ use rustix::net::{
 };
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -86,6 +86,26 @@ pub(crate) enum Answer {
 /// # Errors
 /// The socket fails or ends, the answer is none of this version, or it does not come before `deadline`.
 pub(crate) fn read_answer(socket: impl AsFd, deadline: Instant) -> std::io::Result<Answer> {
+    let (text, memory) = match read_line(socket, deadline)? {
+        (Ok(text), memory) => (text, memory),
+        (Err(refusal), _) => return Ok(Answer::Refused(refusal)),
+    };
+    let not_an_offer = || invalid(format!("not an offer of shared memory: {text:?}"));
+    let ring_bytes = ring_bytes_of(&text).ok_or_else(not_an_offer)?;
+    let memory = memory.ok_or_else(not_an_offer)?;
+    let memory = SharedMemory::open(memory, memory_bytes(ring_bytes))?;
+    let rings = Rings::of_client(Arc::new(memory), ring_bytes).ok_or_else(not_an_offer)?;
+    Ok(Answer::Shared(rings))
+}
+
+/// Reads a line, and the descriptor that comes with it. The inner error is a line that says that the server refuses.
+///
+/// # Errors
+/// The socket fails or ends, the line is too long, or it does not come before `deadline`.
+pub(crate) fn read_line(
+    socket: impl AsFd,
+    deadline: Instant,
+) -> std::io::Result<(Result<String, String>, Option<OwnedFd>)> {
     let (mut line, mut memory) = (Vec::new(), None);
     while !line.ends_with(b"\n") {
         let mut bytes = [0; ANSWER_BYTES_MAX];
@@ -110,18 +130,12 @@ pub(crate) fn read_answer(socket: impl AsFd, deadline: Instant) -> std::io::Resu
         }
         line.extend_from_slice(&bytes[..received.bytes]);
         if line.len() > ANSWER_BYTES_MAX {
-            return Err(not_an_answer(&line));
+            return Err(invalid(format!("not an answer: {:?}", String::from_utf8_lossy(&line))));
         }
     }
     let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-    if ["ERROR", "SERVER_ERROR", "CLIENT_ERROR"].iter().any(|word| text.starts_with(word)) {
-        return Ok(Answer::Refused(text));
-    }
-    let ring_bytes = ring_bytes_of(&text).ok_or_else(|| not_an_answer(&line))?;
-    let memory = memory.ok_or_else(|| not_an_answer(&line))?;
-    let memory = SharedMemory::open(memory, memory_bytes(ring_bytes))?;
-    let rings = Rings::of_client(Arc::new(memory), ring_bytes).ok_or_else(|| not_an_answer(&line))?;
-    Ok(Answer::Shared(rings))
+    let is_refusal = ["ERROR", "SERVER_ERROR", "CLIENT_ERROR"].iter().any(|word| text.starts_with(word));
+    Ok((if is_refusal { Err(text) } else { Ok(text) }, memory))
 }
 
 /// Waits until the socket has bytes, or its end.
@@ -129,9 +143,19 @@ pub(crate) fn read_answer(socket: impl AsFd, deadline: Instant) -> std::io::Resu
 /// # Errors
 /// [`std::io::ErrorKind::TimedOut`] at `deadline`.
 pub(crate) fn wait_readable(socket: impl AsFd, deadline: Instant) -> std::io::Result<()> {
+    wait_any_readable(&[socket.as_fd()], deadline)
+}
+
+/// Waits until one of the descriptors has bytes, or its end.
+///
+/// # Errors
+/// [`std::io::ErrorKind::TimedOut`] at `deadline`.
+pub(crate) fn wait_any_readable(descriptors: &[BorrowedFd<'_>], deadline: Instant) -> std::io::Result<()> {
     let left = deadline.saturating_duration_since(Instant::now());
     let timeout = Timespec::try_from(left).map_err(|_| std::io::ErrorKind::InvalidInput)?;
-    match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+    let mut polled: Vec<_> =
+        descriptors.iter().map(|descriptor| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN)).collect();
+    match poll(&mut polled, Some(&timeout)) {
         Ok(0) if Instant::now() >= deadline => Err(std::io::ErrorKind::TimedOut.into()),
         Ok(_) | Err(Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
@@ -146,7 +170,6 @@ fn ring_bytes_of(text: &str) -> Option<u64> {
     (is_answer && is_size && words.next().is_none()).then_some(ring_bytes)
 }
 
-fn not_an_answer(line: &[u8]) -> std::io::Error {
-    let text = format!("not an offer of shared memory: {:?}", String::from_utf8_lossy(line));
+pub(crate) fn invalid(text: String) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, text)
 }

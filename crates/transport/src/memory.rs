@@ -1,4 +1,5 @@
-//! Memory that two processes map, and the only unsafe code of the crate.
+//! Memory that two processes map, or that a device reaches. Apart from calls of libibverbs, this is the only unsafe
+//! code of the crate.
 //!
 //! **Invariants.** All offsets are checked against the length. Fields are aligned. No reference to plain bytes of the
 //! memory exists: the other process may change them at any time. They are copied in and out by address. Counts and
@@ -78,7 +79,7 @@ impl SharedMemory {
     }
 
     /// Returns the address of `bytes` bytes at `offset`.
-    fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
+    pub(crate) fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "within the memory");
         // SAFETY: the offset is within the mapping, as was just checked.
         unsafe { self.start.as_ptr().add(offset) }

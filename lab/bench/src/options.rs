@@ -53,17 +53,19 @@ pub enum UpdateMapping {
     Whole,
 }
 
-/// The transport of connections to a server's Unix socket.
+/// The transport of connections to a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
-    /// Shared memory if the server offers it, and the socket otherwise.
+    /// Shared memory or RDMA if the server offers it, and the socket otherwise.
     #[default]
     Auto,
     /// The socket.
     Socket,
     /// Shared memory, or an error.
     SharedMemory,
+    /// RDMA, or an error.
+    Rdma,
 }
 
 /// Options of a run. Counts accept the suffixes k, m and g, which are powers of 1000; sizes accept K, M and G, which
@@ -202,7 +204,7 @@ pub struct BenchOptions {
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["directory", "keep"], help_heading = PLACE)]
     pub connect: Option<String>,
 
-    /// Transport to the Unix socket of a server: auto is shared memory if the server offers it
+    /// Transport to the server: auto is shared memory for a Unix socket and RDMA for TCP, if the server offers it
     #[arg(long, value_enum, value_name = "NAME", default_value_t, requires = "connect", help_heading = PLACE)]
     pub transport: Transport,
 

@@ -37,6 +37,7 @@ impl ServedFactory {
             Transport::Auto => TransportChoice::Auto,
             Transport::Socket => TransportChoice::Socket,
             Transport::SharedMemory => TransportChoice::SharedMemory,
+            Transport::Rdma => TransportChoice::Rdma,
         };
         Self { options: client, transport: options.transport }
     }

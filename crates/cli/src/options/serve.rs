@@ -5,7 +5,7 @@ use super::{Directory, EngineChoice, refuse_for_hash};
 use crate::failure::Failure;
 use crate::text::parse_bytes;
 use clap::{Args, ValueEnum};
-use situ_server::MAX_VALUE_BYTES_LIMIT;
+use situ_server::{MAX_VALUE_BYTES_LIMIT, RdmaDevices};
 use situ_settings::CompactionSettings;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -40,9 +40,13 @@ pub(crate) struct ServeOptions {
     /// shared memory [default: none]
     #[arg(long, value_name = "PATH")]
     pub(crate) unix_socket: Option<PathBuf>,
-    /// Largest ring of a connection in shared memory, which has two of them: 4K to 4M, or 0 to refuse shared memory
+    /// Largest ring of a connection in shared memory or over RDMA, which has two of them: 4K to 4M, or 0 to refuse both
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_bytes)]
     pub(crate) shared_ring: u64,
+    /// RDMA devices over which TCP clients may move their connections: auto for any with the address of the
+    /// connection, off, or the name of one
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = parse_rdma)]
+    pub(crate) rdma: RdmaDevices,
     /// Address that answers HTTP requests for /metrics (Prometheus) and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11212")]
     pub(crate) http: SocketAddr,
@@ -153,6 +157,15 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
                   as in 127.0.0.1:11211, [::1]:11211 or localhost:11211"
             .to_owned()),
     }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the signature of a parser")]
+fn parse_rdma(text: &str) -> Result<RdmaDevices, String> {
+    Ok(match text {
+        "auto" => RdmaDevices::Any,
+        "off" => RdmaDevices::Off,
+        name => RdmaDevices::Named(name.to_owned()),
+    })
 }
 
 /// The least and the most for `--memory`: with less than a megabyte not even the indexes of a small store are kept.

@@ -60,7 +60,7 @@ impl Stream for Rings {
         TransportKind::SharedMemory
     }
 
-    fn into_unix_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>> {
+    fn into_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>> {
         Err(self)
     }
 }

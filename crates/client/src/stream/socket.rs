@@ -64,8 +64,8 @@ impl Stream for Socket {
         self.kind
     }
 
-    fn into_unix_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>> {
-        if self.kind == TransportKind::UnixSocket { Ok(self.descriptor) } else { Err(self) }
+    fn into_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>> {
+        Ok(self.descriptor)
     }
 }
 

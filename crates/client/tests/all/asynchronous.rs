@@ -1,6 +1,7 @@
 //! Futures: any executor can run them, queues are bounded, and every call ends by its deadline.
 
 use crate::flaky::{Flaky, over_each_transport};
+use crate::vocabulary::impatience;
 use situ_client::{AsyncClient, Error, Outcome, TransportKind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +11,6 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const IMPATIENCE: Duration = Duration::from_millis(150);
 
 over_each_transport! {
     a_future_wakes_its_task_once,
@@ -73,7 +73,7 @@ fn a_future_of_a_stalling_server_ends_at_its_deadline(transport: TransportKind) 
     // The first call keeps the lane busy for long; the others are queued behind it.
     let slow = client.set("slow", "value", ());
     std::thread::sleep(Duration::from_millis(100));
-    let short = client.with_timeout(IMPATIENCE);
+    let short = client.with_timeout(impatience());
     let (write, read) = (short.set("key", "value", ()), short.get("key"));
     let (write, read) = (block_on(write).0.unwrap_err(), block_on(read).0.unwrap_err());
     assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
@@ -83,7 +83,7 @@ fn a_future_of_a_stalling_server_ends_at_its_deadline(transport: TransportKind) 
     }
     drop(slow);
     let other = Flaky::start(transport, |_, guest| guest.stall());
-    let client = AsyncClient::open(&other.options(IMPATIENCE)).unwrap();
+    let client = AsyncClient::open(&other.options(impatience())).unwrap();
     assert_eq!(block_on(client.set("key", "value", ())).0.unwrap_err().outcome(), Outcome::Unknown);
     assert_eq!(client.get("key").wait().unwrap_err().outcome(), Outcome::NotDone);
 }

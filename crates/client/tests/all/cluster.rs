@@ -3,11 +3,10 @@
 use crate::engines::cache;
 use crate::flaky::{Flaky, over_each_transport};
 use crate::stock::memcached;
-use crate::wire::listen;
+use crate::wire::{address, listen};
 use situ_client::{AsyncClient, Client, Error, Options, Outcome, TransportChoice, TransportKind};
 use situ_server::{Server, ServerOptions};
 use std::any::Any;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -36,9 +35,10 @@ fn options<'a>(servers: impl IntoIterator<Item = &'a TestServer>, failover: bool
     let mut options = Options::new(servers.iter().map(|server| server.address.clone()));
     options.timeout = PATIENCE;
     options.failover = failover;
-    options.transport = match servers.iter().all(|server| server.transport == TransportKind::SharedMemory) {
-        true => TransportChoice::SharedMemory,
-        false => TransportChoice::Socket,
+    options.transport = match servers.first().map(|server| server.transport) {
+        Some(TransportKind::SharedMemory) => TransportChoice::SharedMemory,
+        Some(TransportKind::Rdma) => TransportChoice::Rdma,
+        _ => TransportChoice::Socket,
     };
     options
 }
@@ -56,16 +56,15 @@ fn three(transport: TransportKind) -> Option<Vec<TestServer>> {
             let address = server.address.to_string();
             return Some(TestServer { address, transport, _running: Box::new(server), _directory: directory });
         }
-        let socket = directory.path().join("socket");
-        let address = socket.to_str().unwrap().to_owned();
-        let shared_ring_bytes_max = if transport == TransportKind::SharedMemory { 64 << 10 } else { 0 };
-        let options = ServerOptions {
-            listen: Vec::new(),
-            unix_socket: Some(socket),
-            threads: 1,
-            shared_ring_bytes_max,
-            ..ServerOptions::default()
-        };
+        let address = address(transport, directory.path())?;
+        let mut options = ServerOptions { listen: Vec::new(), threads: 1, ..ServerOptions::default() };
+        match address.parse() {
+            Ok(address) => options.listen.push(address),
+            Err(_) => options.unix_socket = Some(address.clone().into()),
+        }
+        if transport == TransportKind::UnixSocket {
+            options.shared_ring_bytes_max = 0;
+        }
         let server = Server::start(&options, cache()).unwrap();
         Some(TestServer { address, transport, _running: Box::new(server), _directory: directory })
     };
@@ -162,11 +161,7 @@ fn failover_does_not_repeat_what_may_have_been_done(transport: TransportKind) {
 
 fn a_server_that_is_down_costs_no_time_and_is_found_again(transport: TransportKind) {
     let directory = tempfile::tempdir().unwrap();
-    let address = match transport {
-        // A port that was free a moment ago.
-        TransportKind::Tcp => TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string(),
-        _ => directory.path().join("socket").to_str().unwrap().to_owned(),
-    };
+    let address = address(transport, directory.path()).expect("the tests over a transport run where it is");
     let mut options = Options::new([address.clone()]);
     options.timeout = PATIENCE;
     let client = Client::open(&options).unwrap();

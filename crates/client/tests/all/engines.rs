@@ -38,6 +38,23 @@ fn a_cache_answers_all_commands() {
     run_over(cache(), directory.path());
 }
 
+#[cfg(feature = "verbs")]
+#[test]
+fn a_cache_answers_all_commands_over_rdma() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(address) = crate::wire::address(TransportKind::Rdma, directory.path()) else { return };
+    let listen = vec![address.parse().unwrap()];
+    let options = ServerOptions { listen, threads: 2, max_value_bytes: VALUE_BYTES_MAX, ..ServerOptions::default() };
+    let server = Server::start(&options, cache()).unwrap();
+    all_commands(&address, (TransportChoice::Rdma, TransportKind::Rdma), VALUE_BYTES_MAX);
+    all_commands(&address, (TransportChoice::Socket, TransportKind::Tcp), VALUE_BYTES_MAX);
+    let client = Client::open(&crate::vocabulary::options(&address)).unwrap();
+    client.set("key", vec![7; VALUE_BYTES_MAX], ()).unwrap();
+    assert!(client.get("key").unwrap().unwrap().value == vec![7; VALUE_BYTES_MAX]);
+    assert_eq!(client.transports()[0].1, Some(TransportKind::Rdma), "the default");
+    server.stop(Duration::from_secs(10));
+}
+
 #[test]
 fn a_store_answers_all_commands() {
     let directory = tempfile::tempdir().unwrap();

@@ -6,11 +6,21 @@ use situ_client::{
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+/// Returns true in the virtual machine of `scripts/soft-roce.sh`, where everything is slow.
+pub(crate) fn is_emulated() -> bool {
+    std::env::var_os("SOFT_ROCE").is_some()
+}
+
 /// Options with the patience of a loaded machine.
 pub(crate) fn options(address: &str) -> Options {
     let mut options = Options::new([address]);
-    options.timeout = Duration::from_secs(20);
+    options.timeout = Duration::from_secs(if is_emulated() { 200 } else { 20 });
     options
+}
+
+/// Returns the time for calls that must fail. They have a connection by then.
+pub(crate) fn impatience() -> Duration {
+    Duration::from_millis(if is_emulated() { 1000 } else { 150 })
 }
 
 fn item(value: impl Into<Vec<u8>>, flags: u32) -> Option<Item> {

@@ -1,18 +1,46 @@
 //! The server's side of the transports, blocking.
 
 use crate::flaky::Guest;
+use crate::skipped::skipped;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use situ_client::TransportKind;
-use situ_transport::{REQUEST_WORD, Rings, answer, offer};
+use situ_transport::{Link, REQUEST_WORD, answer, offer};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// A connection of a client, as a stream.
 pub(crate) trait Wire: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Wire for T {}
+
+/// Returns the address of an RDMA device, or says that the test is skipped. `scripts/soft-roce.sh` has one.
+pub(crate) fn rdma_address() -> Option<String> {
+    match std::env::var("SITU_RDMA_ADDRESS") {
+        Ok(address) => Some(address),
+        Err(_) => {
+            skipped("RDMA: SITU_RDMA_ADDRESS is no address of a device");
+            None
+        }
+    }
+}
+
+/// Returns an address to listen on for a transport: a free port, or a socket in the directory. `None` if there is no
+/// device for it.
+pub(crate) fn address(transport: TransportKind, directory: &Path) -> Option<String> {
+    let host = match transport {
+        TransportKind::Tcp => "127.0.0.1".to_owned(),
+        TransportKind::Rdma => rdma_address()?,
+        _ => return Some(directory.join("socket").to_str().unwrap().to_owned()),
+    };
+    Some(TcpListener::bind((host, 0)).unwrap().local_addr().unwrap().to_string())
+}
 
 /// Serves an address, and returns it. `accepted` counts connections.
 pub(crate) fn listen(
@@ -31,14 +59,17 @@ pub(crate) fn listen(
             }
         });
     };
-    if transport == TransportKind::Tcp {
+    if matches!(transport, TransportKind::Tcp | TransportKind::Rdma) {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let stream = stream.unwrap();
                 stream.set_nodelay(true).unwrap();
-                welcome(Box::new(move || Ok(Box::new(stream))));
+                match transport {
+                    TransportKind::Tcp => welcome(Box::new(move || Ok(Box::new(stream)))),
+                    _ => welcome(Box::new(move || greet_remote(stream.into()))),
+                }
             }
         });
         return address;
@@ -53,63 +84,105 @@ pub(crate) fn listen(
     address.to_owned()
 }
 
-/// Answers a request for shared memory, which comes first.
-fn greet(mut socket: UnixStream, transport: TransportKind) -> io::Result<Box<dyn Wire>> {
+fn line_of(socket: impl AsFd) -> io::Result<String> {
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
         let mut byte = [0];
-        socket.read_exact(&mut byte)?;
-        line.push(byte[0]);
+        match recv(&socket, &mut byte[..], RecvFlags::empty())? {
+            (_, 0) => return Err(ErrorKind::UnexpectedEof.into()),
+            _ => line.push(byte[0]),
+        }
     }
-    assert!(line.starts_with(REQUEST_WORD.as_bytes()), "{:?}", String::from_utf8_lossy(&line));
+    Ok(String::from_utf8(line).unwrap())
+}
+
+/// Answers a request for shared memory, which comes first.
+fn greet(mut socket: UnixStream, transport: TransportKind) -> io::Result<Box<dyn Wire>> {
+    let line = line_of(&socket)?;
+    assert!(line.starts_with(REQUEST_WORD), "{line:?}");
     if transport == TransportKind::UnixSocket {
         socket.write_all(b"ERROR\r\n")?;
         return Ok(Box::new(socket));
     }
     let greeting = offer(64 << 10)?;
     answer(&socket, &greeting)?;
-    Ok(Box::new(Shared { rings: greeting.rings, socket }))
+    Ok(Box::new(InMemory { rings: Box::new(greeting.rings), socket: socket.into() }))
 }
 
-/// A connection in shared memory.
-struct Shared {
-    rings: Rings,
-    socket: UnixStream,
+/// Answers a request for remote memory, which comes first, and the command with which the client tries it.
+#[cfg(feature = "verbs")]
+fn greet_remote(socket: OwnedFd) -> io::Result<Box<dyn Wire>> {
+    use situ_transport::verbs;
+    let line = line_of(&socket)?;
+    let offer = line.trim_end().strip_prefix(verbs::REQUEST_WORD).map(|rest| verbs::Offer::parse(rest.as_bytes()));
+    let accepted = verbs::accept(&socket, &offer.unwrap().unwrap(), None, 64 << 10)?;
+    verbs::answer(&socket, &accepted)?;
+    let mut wire = InMemory { rings: Box::new(accepted.rings), socket };
+    wire.read_exact(&mut [0; "mn\r\n".len()])?;
+    wire.write_all(b"MN\r\n")?;
+    Ok(Box::new(wire))
 }
 
-impl Shared {
+#[cfg(not(feature = "verbs"))]
+fn greet_remote(_: OwnedFd) -> io::Result<Box<dyn Wire>> {
+    unreachable!("there are no tests over RDMA")
+}
+
+/// A connection in memory.
+struct InMemory {
+    rings: Box<dyn Link>,
+    socket: OwnedFd,
+}
+
+impl InMemory {
     /// Repeats `act` until it has moved bytes or the client is gone. Returns the number of bytes.
     fn until_moved(
         &mut self,
         reads: bool,
-        mut act: impl FnMut(&mut Rings) -> Result<usize, situ_transport::Breach>,
+        mut act: impl FnMut(&mut dyn Link) -> io::Result<usize>,
     ) -> io::Result<usize> {
         let mut is_over = false;
         loop {
-            let moved = act(&mut self.rings)?;
+            let moved = act(self.rings.as_mut())?;
             if self.rings.must_ring() {
-                let _ = self.socket.write_all(&[0]);
+                let _ = send(&self.socket, &[0], SendFlags::NOSIGNAL);
             }
             if moved > 0 || is_over {
                 return Ok(moved);
             }
             if self.rings.may_sleep(reads)? {
-                is_over = self.socket.read(&mut [0; 64]).unwrap_or(0) == 0;
+                let mut both = vec![PollFd::new(&self.socket, PollFlags::IN)];
+                both.extend(self.rings.descriptor().map(|events| PollFd::from_borrowed_fd(events, PollFlags::IN)));
+                poll(&mut both, None)?;
+                let has_bell = !both[0].revents().is_empty();
+                is_over =
+                    has_bell && recv(&self.socket, &mut [0; 64][..], RecvFlags::empty()).map_or(true, |got| got.1 == 0);
+                self.rings.take_events();
                 self.rings.awake();
             }
         }
     }
 }
 
-impl Read for Shared {
+impl Drop for InMemory {
+    /// What was written reaches the client.
+    fn drop(&mut self) {
+        let until = Instant::now() + Duration::from_secs(1);
+        while !self.rings.is_flushed() && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Read for InMemory {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.until_moved(true, |rings| rings.read(into))
     }
 }
 
-impl Write for Shared {
+impl Write for InMemory {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        match self.until_moved(false, |rings| rings.write(from))? {
+        match self.until_moved(false, |rings| rings.write_parts(&[io::IoSlice::new(from)]))? {
             0 => Err(ErrorKind::BrokenPipe.into()),
             moved => Ok(moved),
         }

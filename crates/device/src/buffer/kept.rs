@@ -93,8 +93,8 @@ impl Kept {
 }
 
 impl Mapping {
-    /// Returns memory of `bytes` at least, a multiple of the page size and not zero, and whether it is zeroed. `None` if
-    /// the system has none.
+    /// Returns memory of `bytes` at least, a multiple of the page size and not zero, and whether it is zeroed. Returns
+    /// `None` if the system has none.
     pub(super) fn take(bytes: usize) -> Option<(Mapping, bool)> {
         let (bytes, place) = length_for(bytes);
         match place.and_then(|place| KEPT.take(place)) {
@@ -119,7 +119,7 @@ impl Mapping {
     /// Takes back the memory that [`into_start`](Mapping::into_start) gave away.
     ///
     /// # Safety
-    /// `start` came from there, of a mapping that was [taken](Mapping::take) for `bytes`, and the memory has no users any
+    /// `start` came from there, of a mapping that was [taken](Mapping::take) for `bytes`. Nothing uses the memory any
     /// more.
     pub(super) unsafe fn from_start(start: NonNull<u8>, bytes: usize) -> Mapping {
         Mapping { start, bytes: length_for(bytes).0 }

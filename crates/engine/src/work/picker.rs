@@ -102,7 +102,7 @@ impl Job {
         std::iter::once(&self.span).chain(self.through.as_ref().map(|through| &through.span))
     }
 
-    /// Asserts what every job keeps to, whoever has picked it.
+    /// Asserts what every job keeps to.
     pub(crate) fn assert_sound(&self) {
         assert!(self.inputs.windows(2).all(|pair| pair[0].0 < pair[1].0), "a job's levels go down: {self}");
         assert!(self.inputs.iter().all(|(_, files)| !files.is_empty()), "each level of a job has tables: {self}");

@@ -111,9 +111,11 @@ pub(crate) enum Counter {
     Keys,
     DiskReads,
     ConnectionsShared,
+    #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "without the feature there are none"))]
+    ConnectionsRemote,
 }
 
-const COUNTERS: [(&str, &str); 35] = [
+const COUNTERS: [(&str, &str); 36] = [
     ("get_hits", "Keys found by retrieval commands."),
     ("get_misses", "Keys not found by retrieval commands."),
     ("touch_hits", "Keys found by commands that set an expiration time."),
@@ -149,6 +151,7 @@ const COUNTERS: [(&str, &str); 35] = [
     ("keys_read", "Keys looked up."),
     ("disk_reads", "Reads that the engine answered later; only the connection that asked waited."),
     ("connections_shared_memory", "Connections that moved into shared memory."),
+    ("connections_remote_memory", "Connections that moved into remote memory, by RDMA."),
 ];
 
 /// The counts of one event loop. Written by that loop only.

@@ -49,6 +49,7 @@ use crate::waiting::fetch::{Fetched, Reads};
 use crate::waiting::inbox::Inbox;
 use crate::waiting::stripe::Stripes;
 use crate::waiting::{StripeIndex, Wait};
+use situ_transport::RdmaDevices;
 
 /// The state of a connection that its commands use.
 pub(crate) struct Session<V> {
@@ -130,15 +131,18 @@ impl<V: Deref<Target = [u8]>> Item<V> {
 }
 
 /// Limits that commands obey.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Limits {
     pub(crate) value_bytes_max: usize,
     /// The option: [`Share`](crate::commands::turn::Share) holds what a connection gets of it.
     pub(crate) output_bytes_option: usize,
     pub(crate) outstanding_answers_max: usize,
     pub(crate) flush_allowed: bool,
-    /// The largest ring of a connection in shared memory; 0 if there are none.
+    /// The largest ring of a connection in shared or remote memory; 0 if there are none.
     pub(crate) shared_ring_bytes_max: u64,
+    /// The devices for connections in remote memory.
+    #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "without the feature there are none"))]
+    pub(crate) rdma: RdmaDevices,
 }
 
 /// The time of one turn of a loop, as its commands see it.
@@ -688,8 +692,10 @@ impl<E: Engine> Executor<E> {
                 self.say(session, Command::Other, "OK", *noreply);
                 Outcome::Done
             }
-            // Of the latter two nothing is to be run here.
-            Request::Quit | Request::Foreign | Request::SharedMemory { .. } => Outcome::Quit,
+            // Of the latter three nothing is to be run here.
+            Request::Quit | Request::Foreign | Request::SharedMemory { .. } | Request::RemoteMemory { .. } => {
+                Outcome::Quit
+            }
             Request::Answer { text, noreply, .. } => {
                 self.say(session, Command::Other, text, *noreply);
                 Outcome::Done

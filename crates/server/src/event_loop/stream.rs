@@ -1,19 +1,19 @@
-//! The bytes of a connection: those of a socket, or of rings in shared memory with a socket for bells.
+//! The bytes of a connection: those of a socket, or of rings in shared or remote memory ([`Link`]) with a socket.
 //!
-//! **Shared memory.** While requests follow each other, the event loop looks at the rings. Before it sleeps, it asks
-//! the client for a bell ([`Stream::may_sleep`]). A client that is gone shows itself at the socket: what it has written
-//! before is still read.
+//! **Memory.** While requests follow each other, the event loop looks at the rings. Before it sleeps, it asks
+//! for a wake-up ([`Stream::may_sleep`]): a bell of the client on the socket, or an event of the RDMA device on a
+//! descriptor of its own. A client that is gone shows itself at the socket: what it has written before is still read.
 
 use crate::engine::cache::Reserved;
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read};
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
-use situ_transport::{Bells, Greeting, Rings, Spin, answer, take_bells};
+use situ_transport::{Bells, Link, Spin, take_bells};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// The answer to a count that is impossible.
+/// The answer to a count that is impossible, and to a link that is broken.
 const BREACH: Errno = Errno::PROTO;
 
 /// See the module.
@@ -22,13 +22,15 @@ pub(crate) struct Stream {
     shared: Option<Box<Shared>>,
 }
 
-/// A connection's part in shared memory.
+/// A connection's part in shared or remote memory.
 struct Shared {
-    rings: Rings,
+    rings: Box<dyn Link>,
     /// The client is gone: it writes nothing more, and takes no more answers.
     is_gone: bool,
-    /// The client has broken the protocol.
+    /// The client has broken the protocol, or the link is broken.
     is_broken: bool,
+    /// The loop has taken the descriptor of wake-ups into account.
+    is_registered: bool,
     /// The loop looks at the rings: no bell was asked for.
     is_watched: bool,
     spin: Spin,
@@ -41,17 +43,13 @@ impl Stream {
         Stream { socket, shared: None }
     }
 
-    /// Moves the connection into shared memory, and tells the client.
-    ///
-    /// # Errors
-    /// The client's socket does not take the answer.
-    pub(crate) fn share(&mut self, greeting: Greeting, reserved: Reserved) -> std::io::Result<()> {
-        answer(&self.socket, &greeting)?;
-        let Greeting { rings, .. } = greeting;
+    /// Moves the connection into memory. The client knows.
+    pub(crate) fn share(&mut self, rings: Box<dyn Link>, reserved: Reserved) {
         let shared = Shared {
             rings,
             is_gone: false,
             is_broken: false,
+            is_registered: false,
             is_watched: false,
             spin: Spin::default(),
             _reserved: reserved,
@@ -59,17 +57,36 @@ impl Stream {
         self.shared = Some(Box::new(shared));
         // The client's end may have been announced already.
         self.take_bells();
-        Ok(())
+    }
+
+    /// Returns the descriptor of wake-ups that the loop does not know yet.
+    pub(crate) fn new_descriptor(&mut self) -> Option<BorrowedFd<'_>> {
+        let shared = self.shared.as_mut()?;
+        if std::mem::replace(&mut shared.is_registered, true) { None } else { shared.rings.descriptor() }
+    }
+
+    /// Gives the connection up: the loop cannot be woken by it.
+    pub(crate) fn give_up(&mut self) {
+        if let Some(shared) = &mut self.shared {
+            shared.is_broken = true;
+        }
+    }
+
+    /// Returns true if the end of the connection takes away no byte that was sent. If not, the rings
+    /// [are ready](Stream::is_ready) when it does not.
+    pub(crate) fn is_flushed(&mut self) -> bool {
+        self.shared.as_mut().is_none_or(|shared| shared.is_gone || shared.is_broken || shared.rings.is_flushed())
     }
 
     pub(crate) fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
 
-    /// Takes the bells that epoll has announced, all of them: the client may drop those that find no room. Returns true
-    /// if the connection is in shared memory.
+    /// Takes the wake-ups that epoll has announced, all of them: the client may drop bells that find no room. Returns
+    /// true if the connection is in memory.
     pub(crate) fn take_bells(&mut self) -> bool {
         let Some(shared) = &mut self.shared else { return false };
+        shared.rings.take_events();
         match take_bells(&self.socket) {
             Bells::Taken => {}
             Bells::Closed => shared.is_gone = true,
@@ -90,7 +107,7 @@ impl Stream {
         // First: what the client wrote before it went is in the ring.
         let is_gone = shared.is_gone;
         let bytes = shared.rings.read_to(into).map_err(|_| BREACH)?;
-        ring(&mut shared.rings, &self.socket);
+        ring(shared.rings.as_mut(), &self.socket);
         if bytes == 0 && !is_gone { Err(Errno::AGAIN) } else { Ok(bytes) }
     }
 
@@ -113,7 +130,7 @@ impl Stream {
             shared.is_broken = true;
             return Err(BREACH);
         };
-        ring(&mut shared.rings, &self.socket);
+        ring(shared.rings.as_mut(), &self.socket);
         if sent == 0 && slices.iter().any(|slice| !slice.is_empty()) { Err(Errno::AGAIN) } else { Ok(sent) }
     }
 
@@ -127,10 +144,17 @@ impl Stream {
         is_new
     }
 
-    /// Returns true if the rings have something for the connection, which `reads` now or does not. A breach counts: the
-    /// next read or send finds it.
+    /// Returns true if the rings have something for the connection, which `reads` now or does not. An error counts
+    /// once: the next read or send finds it.
     pub(crate) fn is_ready(&mut self, reads: bool) -> bool {
-        self.shared.as_mut().is_some_and(|shared| shared.rings.is_ready(reads).unwrap_or(true))
+        let Some(shared) = &mut self.shared else { return false };
+        if shared.is_broken {
+            return false;
+        }
+        shared.rings.is_ready(reads).unwrap_or_else(|_| {
+            shared.is_broken = true;
+            true
+        })
     }
 
     /// Notes that bytes have come after a silence.
@@ -145,10 +169,14 @@ impl Stream {
         self.shared.as_ref().is_none_or(|shared| silence >= shared.spin.time())
     }
 
-    /// Asks the client for a bell, and ends the watch. Returns false if there is something to do instead.
+    /// Asks for a wake-up, and ends the watch. Returns false if there is something to do instead.
     pub(crate) fn may_sleep(&mut self, reads: bool) -> bool {
         let Some(shared) = &mut self.shared else { return true };
-        let may_sleep = shared.rings.may_sleep(reads).unwrap_or(false);
+        let may_sleep = shared.is_broken
+            || shared.rings.may_sleep(reads).unwrap_or_else(|_| {
+                shared.is_broken = true;
+                false
+            });
         shared.is_watched = !may_sleep;
         may_sleep
     }
@@ -160,7 +188,7 @@ impl AsFd for Stream {
     }
 }
 
-fn ring(rings: &mut Rings, socket: &OwnedFd) {
+fn ring(rings: &mut dyn Link, socket: &OwnedFd) {
     if rings.must_ring() {
         // A full buffer has bells enough, and the end of the socket is found by epoll.
         let _ = send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);

@@ -129,6 +129,10 @@ pub(crate) enum Request<'a> {
         version: u64,
         ring_bytes: u64,
     },
+    /// `rdma`: the rest of the connection goes through remote memory. The client's offer is what follows the word.
+    RemoteMemory {
+        offer: &'a [u8],
+    },
     Quit,
     /// An answer that needs no engine, errors above all. `swallow` bytes of data follow and are dropped.
     Answer {
@@ -285,6 +289,7 @@ pub(crate) fn parse(line: &[u8]) -> Request<'_> {
             (3, Some(version), Some(ring_bytes)) => Request::SharedMemory { version, ring_bytes },
             _ => Request::Answer { text: BAD_LINE, noreply: false, swallow: 0 },
         },
+        b"rdma" => Request::RemoteMemory { offer: rest() },
         b"quit" => Request::Quit,
         _ if foreign::is_line(line) => Request::Foreign,
         _ => answer("ERROR"),

@@ -2,6 +2,7 @@
 
 use crate::engine::{EngineError, MAX_VALUE_BYTES_LIMIT};
 use crate::protocol::auth::Users;
+use situ_transport::RdmaDevices;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -24,6 +25,10 @@ pub struct ServerOptions {
     /// with `shm` (`docs/formats/shared-memory.md`). A power of two from 4 KiB to 4 MiB, or less is used; 0 refuses
     /// shared memory. Default: 1 MiB.
     pub shared_ring_bytes_max: u64,
+    /// The RDMA devices over which clients of TCP sockets may move their connections into remote memory, with `rdma`
+    /// (`docs/formats/remote-memory.md`). Their rings are no larger than `shared_ring_bytes_max`. Needs the feature
+    /// `verbs`; without it, there are none. Default: any device.
+    pub rdma: RdmaDevices,
     /// The address that serves `/metrics` and `/healthz` over HTTP, if any. Default: none.
     pub http: Option<SocketAddr>,
     /// Event loops, each a thread. 0 takes one per core. Default: 0.
@@ -59,6 +64,7 @@ impl Default for ServerOptions {
             unix_socket: None,
             unix_socket_mode: 0o700,
             shared_ring_bytes_max: 1 << 20,
+            rdma: RdmaDevices::default(),
             http: None,
             threads: 0,
             max_connections: 10_240,
@@ -150,6 +156,13 @@ pub(crate) fn check(options: &ServerOptions) -> Result<(), StartError> {
     }
     if options.max_connections == 0 || options.max_output_bytes == 0 || options.max_outstanding_writes == 0 {
         return refuse("max_connections, max_output_bytes and max_outstanding_writes must be at least 1".to_owned());
+    }
+    if let RdmaDevices::Named(name) = &options.rdma {
+        #[cfg(feature = "verbs")]
+        let checked = situ_transport::verbs::check(name);
+        #[cfg(not(feature = "verbs"))]
+        let checked = Err::<(), _>("this program is built without the feature verbs");
+        checked.or_else(|reason| refuse(format!("the RDMA device {name} cannot be used: {reason}")))?;
     }
     if options.threads > 1024 {
         return refuse(format!("threads is {}: at most 1024 event loops are supported", options.threads));

@@ -125,6 +125,7 @@ impl<E: Engine> Parts<E> {
                 outstanding_answers_max: options.max_outstanding_writes,
                 flush_allowed: !options.disable_flush_all,
                 shared_ring_bytes_max: options.shared_ring_bytes_max,
+                rdma: options.rdma.clone(),
             },
             reads_max: (READS_MAX / threads).max(1),
             loops: Arc::new(Loops {
@@ -153,7 +154,7 @@ impl<E: Engine> Parts<E> {
             batcher: Batcher::new(Arc::clone(&self.stripes), Arc::clone(&inbox), Arc::clone(&self.room)),
             inbox,
             loop_index,
-            limits: self.limits,
+            limits: self.limits.clone(),
             users: self.users.clone(),
             notices: Arc::clone(&self.notices),
             moment: Moment {

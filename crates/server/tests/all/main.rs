@@ -28,6 +28,8 @@ mod item_count; // how many items there are, by every engine
 mod listing; // dumps of all items, and watchers
 mod meta_flags; // flags of later meta commands
 mod metrics; // the page of metrics as Prometheus reads it
+#[cfg(feature = "verbs")]
+mod remote_memory; // requests for connections over RDMA
 mod robustness; // floods, noise, truncated commands, hanging up
 mod shared_memory; // connections in shared memory
 mod stock_clients; // twemproxy and the tools of libmemcached, over two servers

@@ -1,4 +1,4 @@
-//! Shared memory: rings for the bytes, and a Unix socket for wake-ups.
+//! Shared and remote memory: rings for the bytes, and a socket.
 //!
 //! A wait looks at the rings for a few microseconds and then sleeps. See the crate `situ-transport`.
 
@@ -9,22 +9,23 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// A connection in shared memory.
-pub(crate) struct SharedMemory {
+/// A connection in memory.
+pub(crate) struct Memory {
     end: ClientEnd,
+    kind: TransportKind,
     /// The last write found no room for a part.
     was_cut: bool,
     /// The server is gone, and all that it has written was read.
     is_over: bool,
 }
 
-impl SharedMemory {
-    pub(crate) fn new(end: ClientEnd) -> SharedMemory {
-        SharedMemory { end, was_cut: false, is_over: false }
+impl Memory {
+    pub(crate) fn new(end: ClientEnd, kind: TransportKind) -> Memory {
+        Memory { end, kind, was_cut: false, is_over: false }
     }
 }
 
-impl Stream for SharedMemory {
+impl Stream for Memory {
     fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
         match self.end.read(room)? {
             0 if !self.is_over => Err(ErrorKind::WouldBlock.into()),
@@ -62,10 +63,10 @@ impl Stream for SharedMemory {
     }
 
     fn kind(&self) -> TransportKind {
-        TransportKind::SharedMemory
+        self.kind
     }
 
-    fn into_unix_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>> {
+    fn into_socket(self: Box<Self>) -> Result<OwnedFd, Box<dyn Stream>> {
         Err(self)
     }
 }
