@@ -10,6 +10,7 @@ once. The folder of results has a line of JSON for each turn, the table as Markd
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -59,7 +60,11 @@ GRANT SELECT ON item TO 'page'@'127.0.0.1';
             [programs["mariadbd"], "--no-defaults", f"--datadir={data}", f"--socket={path}", f"--port={port}", "--bind-address=127.0.0.1",
              f"--pid-file={directory}/mariadb.pid", f"--init-file={statements}", "--skip-name-resolve", "--innodb-buffer-pool-size=256M", *root],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        latency.wait_for(path, self.process)
+        try:
+            latency.wait_for(path, self.process)
+        except BaseException:
+            self.end()
+            raise
 
     def end(self):
         self.process.terminate()
@@ -167,34 +172,32 @@ def main():
         print("SKIPPED: the page test:", why)
         return
     os.makedirs(args.out, exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as ends:
         database = Database(found, directory)
+        ends.callback(database.end)
         servers = latency.Servers(args.situ, directory)
+        ends.callback(servers.end)
+        situ = servers.places["situ"]
+        caches = {"none": ("no cache", "none:"), "situ-spymemcached": ("Situ, spymemcached", f"spymemcached:{situ['tcp']}"),
+                  "situ-tcp": ("Situ, TCP", f"situ:{situ['tcp']}"), "situ-shared": ("Situ, shared memory", f"situ:{situ['unix']}")}
+        if "memcached" in servers.places:
+            caches["memcached"] = ("memcached, spymemcached", f"spymemcached:{servers.places['memcached']['tcp']}")
+        log = os.path.join(args.out, "tomcat.log")
+        with open(log, "w", encoding="utf-8") as file:
+            web = subprocess.Popen([*command, database.url, *(f"{name}={address}" for name, (_, address) in caches.items())],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True, cwd=directory)
         try:
-            situ = servers.places["situ"]
-            caches = {"none": ("no cache", "none:"), "situ-spymemcached": ("Situ, spymemcached", f"spymemcached:{situ['tcp']}"),
-                      "situ-tcp": ("Situ, TCP", f"situ:{situ['tcp']}"), "situ-shared": ("Situ, shared memory", f"situ:{situ['unix']}")}
-            if "memcached" in servers.places:
-                caches["memcached"] = ("memcached, spymemcached", f"spymemcached:{servers.places['memcached']['tcp']}")
-            log = os.path.join(args.out, "tomcat.log")
-            with open(log, "w", encoding="utf-8") as file:
-                web = subprocess.Popen([*command, database.url, *(f"{name}={address}" for name, (_, address) in caches.items())],
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True, cwd=directory)
-            try:
-                port = web.stdout.readline().strip()
-                if not port:
-                    sys.exit(f"the web server has ended with code {web.wait()}: {log}")
-                cases = []
-                with open(os.path.join(args.out, "page.jsonl"), "w", encoding="utf-8") as file:
-                    for case in turns(found["ab"], port, caches, args.concurrency, args.rounds, directory):
-                        cases.append(case)
-                        print(json.dumps(case), file=file, flush=True)
-            finally:
-                web.stdin.close()
-                web.wait()
+            port = web.stdout.readline().strip()
+            if not port:
+                sys.exit(f"the web server has ended with code {web.wait()}: {log}")
+            cases = []
+            with open(os.path.join(args.out, "page.jsonl"), "w", encoding="utf-8") as file:
+                for case in turns(found["ab"], port, caches, args.concurrency, args.rounds, directory):
+                    cases.append(case)
+                    print(json.dumps(case), file=file, flush=True)
         finally:
-            servers.end()
-            database.end()
+            web.stdin.close()
+            web.wait()
     with open(os.path.join(args.out, "page.md"), "w", encoding="utf-8") as file:
         file.write(table(cases))
     for way in WAYS:

@@ -140,10 +140,12 @@ impl Server {
     /// # Errors
     /// None of these errors has an effect on the server.
     pub(crate) fn lease(&self, limit: Limit, is_fresh: bool) -> Result<Lease<'_>, Error> {
+        // Dropped after the lock: the end of a connection may take a while.
+        let mut closed = Vec::new();
         let mut state = self.state();
         self.admit(&mut state.health)?;
         if is_fresh {
-            let closed = std::mem::take(&mut state.idle);
+            std::mem::swap(&mut closed, &mut state.idle);
             state.open -= closed.len();
         }
         loop {

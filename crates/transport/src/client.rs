@@ -36,8 +36,10 @@ const FLUSH_LOOK: Duration = Duration::from_micros(50);
 #[derive(Debug)]
 pub struct ClientEnd {
     pub(crate) link: Box<dyn Link>,
-    pub(crate) socket: OwnedFd,
-    pub(crate) spin: Spin,
+    socket: OwnedFd,
+    spin: Spin,
+    /// A wait has failed or was too long: the caller gives the connection up.
+    is_given_up: bool,
 }
 
 /// A server's refusal of shared or remote memory.
@@ -60,6 +62,10 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl ClientEnd {
+    pub(crate) fn new(link: Box<dyn Link>, socket: OwnedFd) -> ClientEnd {
+        ClientEnd { link, socket, spin: Spin::default(), is_given_up: false }
+    }
+
     /// Moves a connection into shared memory, with rings of about `ring_bytes`. Nothing else is under way on the Unix
     /// socket.
     ///
@@ -73,7 +79,7 @@ impl ClientEnd {
         }
         let answer = read_answer(&socket, deadline)?;
         Ok(match answer {
-            Answer::Shared(rings) => Ok(ClientEnd { link: Box::new(rings), socket, spin: Spin::default() }),
+            Answer::Shared(rings) => Ok(ClientEnd::new(Box::new(rings), socket)),
             Answer::Refused(answer) => Err(Refused { socket, transport: "shared memory", answer }),
         })
     }
@@ -114,8 +120,9 @@ impl ClientEnd {
     pub fn wait(&mut self, deadline: Instant) -> io::Result<()> {
         let begun = Instant::now();
         let waited = self.wait_since(begun, deadline);
-        if waited.is_ok() {
-            self.spin.learn(begun.elapsed());
+        match waited {
+            Ok(()) => self.spin.learn(begun.elapsed()),
+            Err(_) => self.is_given_up = true,
         }
         waited
     }
@@ -177,10 +184,10 @@ impl ClientEnd {
 }
 
 impl Drop for ClientEnd {
-    /// Waits until the server has what was written.
+    /// Waits until the server has what was written, unless the connection has kept its caller waiting for too long.
     fn drop(&mut self) {
         let until = Instant::now() + FLUSH_MAX;
-        while !self.link.is_flushed() && self.is_open() && Instant::now() < until {
+        while !self.is_given_up && !self.link.is_flushed() && self.is_open() && Instant::now() < until {
             std::thread::sleep(FLUSH_LOOK);
         }
     }

@@ -68,9 +68,9 @@ pub trait Link: fmt::Debug + Send {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RdmaDevices {
     /// None.
+    #[default]
     Off,
     /// Any device.
-    #[default]
     Any,
     /// One device, by its name. A server does not start without it.
     Named(String),

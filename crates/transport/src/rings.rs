@@ -40,7 +40,7 @@ pub struct Breach;
 
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the other side of a shared memory connection has broken the protocol")
+        f.write_str("the other side of a connection in memory has broken the protocol")
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct ServeOptions {
     pub(crate) shared_ring: u64,
     /// RDMA devices over which TCP clients may move their connections: auto for any with the address of the
     /// connection, off, or the name of one
-    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = parse_rdma)]
+    #[arg(long, value_name = "DEVICE", default_value = "off", value_parser = parse_rdma)]
     pub(crate) rdma: RdmaDevices,
     /// Address that answers HTTP requests for /metrics (Prometheus) and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11212")]

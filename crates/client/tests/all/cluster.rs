@@ -57,7 +57,12 @@ fn three(transport: TransportKind) -> Option<Vec<TestServer>> {
             return Some(TestServer { address, transport, _running: Box::new(server), _directory: directory });
         }
         let address = address(transport, directory.path())?;
-        let mut options = ServerOptions { listen: Vec::new(), threads: 1, ..ServerOptions::default() };
+        let mut options = ServerOptions {
+            listen: Vec::new(),
+            threads: 1,
+            rdma: situ_server::RdmaDevices::Any,
+            ..ServerOptions::default()
+        };
         match address.parse() {
             Ok(address) => options.listen.push(address),
             Err(_) => options.unix_socket = Some(address.clone().into()),

@@ -44,7 +44,13 @@ fn a_cache_answers_all_commands_over_rdma() {
     let directory = tempfile::tempdir().unwrap();
     let Some(address) = crate::wire::address(TransportKind::Rdma, directory.path()) else { return };
     let listen = vec![address.parse().unwrap()];
-    let options = ServerOptions { listen, threads: 2, max_value_bytes: VALUE_BYTES_MAX, ..ServerOptions::default() };
+    let options = ServerOptions {
+        listen,
+        threads: 2,
+        max_value_bytes: VALUE_BYTES_MAX,
+        rdma: situ_server::RdmaDevices::Any,
+        ..ServerOptions::default()
+    };
     let server = Server::start(&options, cache()).unwrap();
     all_commands(&address, (TransportChoice::Rdma, TransportKind::Rdma), VALUE_BYTES_MAX);
     all_commands(&address, (TransportChoice::Socket, TransportKind::Tcp), VALUE_BYTES_MAX);
@@ -83,7 +89,12 @@ fn users_log_in() {
     let file = directory.path().join("users");
     std::fs::write(&file, "ada:lovelace\n").unwrap();
     let listen = vec!["127.0.0.1:0".parse().unwrap()];
-    let server_options = ServerOptions { listen, auth_file: Some(file), ..ServerOptions::default() };
+    let server_options = ServerOptions {
+        listen,
+        auth_file: Some(file),
+        rdma: situ_server::RdmaDevices::Any,
+        ..ServerOptions::default()
+    };
     let server = Server::start(&server_options, cache()).unwrap();
     let mut options = options(&server.addresses()[0].to_string());
     assert!(Client::open(&options).unwrap().get("key").is_err());

@@ -61,7 +61,12 @@ impl Drop for Process {
 #[ignore = "the server's process of other tests"]
 fn server() {
     let Ok(address) = std::env::var("SITU_TEST_ADDRESS") else { return };
-    let mut server = ServerOptions { listen: Vec::new(), threads: 2, ..ServerOptions::default() };
+    let mut server = ServerOptions {
+        listen: Vec::new(),
+        threads: 2,
+        rdma: situ_server::RdmaDevices::Any,
+        ..ServerOptions::default()
+    };
     match address.parse() {
         Ok(address) => server.listen.push(address),
         Err(_) => server.unix_socket = Some(address.into()),

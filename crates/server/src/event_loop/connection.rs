@@ -446,11 +446,11 @@ impl<E: Engine> Connection<E> {
     /// as `is_last` says. Returns the step if the client takes no answer.
     fn share(&mut self, executor: &mut Executor<E>, request: &Request<'_>, is_last: bool) -> Option<Step> {
         let may_share = if self.stream.is_shared() {
-            Err("CLIENT_ERROR the connection is in shared memory".into())
+            Err("CLIENT_ERROR the connection has left its socket".into())
         } else if !is_last || !self.session.output.is_empty() {
-            Err("CLIENT_ERROR shared memory is asked for when all commands are answered, and none follows".into())
+            Err("CLIENT_ERROR memory is asked for when all commands are answered, and none follows".into())
         } else if executor.limits.shared_ring_bytes_max == 0 {
-            Err("SERVER_ERROR shared memory is switched off".into())
+            Err("SERVER_ERROR connections in memory are switched off".into())
         } else {
             Ok(())
         };
@@ -510,6 +510,9 @@ impl<E: Engine> Connection<E> {
         offer: &[u8],
         may_share: Result<(), Cow<'static, str>>,
     ) -> Result<std::io::Result<()>, Cow<'static, str>> {
+        /// The silence after which the system asks whether the client's machine is still there.
+        const KEEP_IDLE: std::time::Duration = std::time::Duration::from_secs(60);
+        use rustix::net::sockopt;
         use situ_transport::RdmaDevices;
         use situ_transport::verbs::{NoOffer, Offer, accept, answer};
         let offer = Offer::parse(offer).map_err(|reason| match reason {
@@ -527,6 +530,9 @@ impl<E: Engine> Connection<E> {
             .ok_or("SERVER_ERROR out of memory for a connection in remote memory")?;
         let accepted = accept(&self.stream, &offer, device, most).map_err(|error| format!("SERVER_ERROR {error}"))?;
         executor.counters.add(Counter::ConnectionsRemote, 1);
+        // A silent device does not find out that the client's machine is gone. Until then its memory is kept.
+        let _ = sockopt::set_tcp_keepidle(&self.stream, KEEP_IDLE);
+        let _ = sockopt::set_tcp_keepintvl(&self.stream, KEEP_IDLE / 6);
         let answered = answer(&self.stream, &accepted);
         if answered.is_ok() {
             self.stream.share(Box::new(accepted.rings), reserved);

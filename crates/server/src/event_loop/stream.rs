@@ -27,8 +27,10 @@ struct Shared {
     rings: Box<dyn Link>,
     /// The client is gone: it writes nothing more, and takes no more answers.
     is_gone: bool,
-    /// The client has broken the protocol, or the link is broken.
+    /// The client has broken the protocol. Nothing more of it is read.
     is_broken: bool,
+    /// The link is broken. What came before is read.
+    has_failed: bool,
     /// The loop has taken the descriptor of wake-ups into account.
     is_registered: bool,
     /// The loop looks at the rings: no bell was asked for.
@@ -36,6 +38,14 @@ struct Shared {
     spin: Spin,
     /// The memory of the rings, as the engine counts it.
     _reserved: Reserved,
+}
+
+impl Shared {
+    /// Notes an error of the rings. Returns true if it is the first one of its kind.
+    fn fail(&mut self, error: &std::io::Error) -> bool {
+        let is_breach = error.kind() == std::io::ErrorKind::InvalidData;
+        !std::mem::replace(if is_breach { &mut self.is_broken } else { &mut self.has_failed }, true)
+    }
 }
 
 impl Stream {
@@ -49,6 +59,7 @@ impl Stream {
             rings,
             is_gone: false,
             is_broken: false,
+            has_failed: false,
             is_registered: false,
             is_watched: false,
             spin: Spin::default(),
@@ -75,7 +86,9 @@ impl Stream {
     /// Returns true if the end of the connection takes away no byte that was sent. If not, the rings
     /// [are ready](Stream::is_ready) when it does not.
     pub(crate) fn is_flushed(&mut self) -> bool {
-        self.shared.as_mut().is_none_or(|shared| shared.is_gone || shared.is_broken || shared.rings.is_flushed())
+        self.shared
+            .as_mut()
+            .is_none_or(|shared| shared.is_gone || shared.is_broken || shared.has_failed || shared.rings.is_flushed())
     }
 
     pub(crate) fn is_shared(&self) -> bool {
@@ -126,9 +139,13 @@ impl Stream {
         if shared.is_gone {
             return Err(Errno::PIPE);
         }
-        let Ok(sent) = shared.rings.write_parts(slices) else {
-            shared.is_broken = true;
-            return Err(BREACH);
+        let sent = match shared.rings.write_parts(slices) {
+            _ if shared.has_failed => return Err(BREACH),
+            Ok(sent) => sent,
+            Err(error) => {
+                shared.fail(&error);
+                return Err(BREACH);
+            }
         };
         ring(shared.rings.as_mut(), &self.socket);
         if sent == 0 && slices.iter().any(|slice| !slice.is_empty()) { Err(Errno::AGAIN) } else { Ok(sent) }
@@ -144,17 +161,14 @@ impl Stream {
         is_new
     }
 
-    /// Returns true if the rings have something for the connection, which `reads` now or does not. An error counts
-    /// once: the next read or send finds it.
+    /// Returns true if the rings have something for the connection, which `reads` now or does not. An error counts for
+    /// one that reads, which finds it, and otherwise once.
     pub(crate) fn is_ready(&mut self, reads: bool) -> bool {
         let Some(shared) = &mut self.shared else { return false };
-        if shared.is_broken {
-            return false;
+        match shared.rings.is_ready(reads) {
+            Ok(is_ready) => is_ready,
+            Err(error) => shared.fail(&error) || reads,
         }
-        shared.rings.is_ready(reads).unwrap_or_else(|_| {
-            shared.is_broken = true;
-            true
-        })
     }
 
     /// Notes that bytes have come after a silence.
@@ -172,11 +186,10 @@ impl Stream {
     /// Asks for a wake-up, and ends the watch. Returns false if there is something to do instead.
     pub(crate) fn may_sleep(&mut self, reads: bool) -> bool {
         let Some(shared) = &mut self.shared else { return true };
-        let may_sleep = shared.is_broken
-            || shared.rings.may_sleep(reads).unwrap_or_else(|_| {
-                shared.is_broken = true;
-                false
-            });
+        let may_sleep = match shared.rings.may_sleep(reads) {
+            Ok(may_sleep) => may_sleep,
+            Err(error) => !shared.fail(&error) && !reads,
+        };
         shared.is_watched = !may_sleep;
         may_sleep
     }
@@ -192,5 +205,89 @@ fn ring(rings: &mut dyn Link, socket: &OwnedFd) {
     if rings.must_ring() {
         // A full buffer has bells enough, and the end of the socket is found by epoll.
         let _ = send(socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, ErrorKind};
+
+    /// A link that is broken, with bytes that came before.
+    #[derive(Debug)]
+    struct Broken {
+        unread: Vec<u8>,
+        kind: ErrorKind,
+    }
+
+    impl Link for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            unreachable!("a server appends to its input")
+        }
+
+        fn read_to(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {
+            if self.unread.is_empty() {
+                return Err(self.kind.into());
+            }
+            let bytes = self.unread.len().min(into.capacity() - into.len());
+            into.extend(self.unread.drain(..bytes));
+            Ok(bytes)
+        }
+
+        fn write_parts(&mut self, _: &[IoSlice<'_>]) -> io::Result<usize> {
+            Err(self.kind.into())
+        }
+
+        fn is_ready(&mut self, reads: bool) -> io::Result<bool> {
+            if reads && !self.unread.is_empty() { Ok(true) } else { Err(self.kind.into()) }
+        }
+
+        fn may_sleep(&mut self, reads: bool) -> io::Result<bool> {
+            Ok(!self.is_ready(reads)?)
+        }
+
+        fn awake(&mut self) {}
+
+        fn must_ring(&mut self) -> bool {
+            false
+        }
+    }
+
+    fn stream(kind: ErrorKind) -> (Stream, OwnedFd) {
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut stream = Stream::new(here.into());
+        stream.share(Box::new(Broken { unread: b"set a 0 0 1 noreply\r\nx\r\n".to_vec(), kind }), Reserved::default());
+        (stream, there.into())
+    }
+
+    #[test]
+    fn what_came_before_a_link_broke_is_read_whoever_found_the_break() {
+        let ways: [fn(&mut Stream) -> bool; 3] = [
+            |stream| stream.send(&[IoSlice::new(b"STORED\r\n")]).is_err(),
+            |stream| stream.is_ready(false),
+            |stream| !stream.may_sleep(false),
+        ];
+        for finds in ways {
+            let (mut stream, _there) = stream(ErrorKind::ConnectionReset);
+            assert!(finds(&mut stream));
+            // A connection that does not read is not woken again and again.
+            assert!(!stream.is_ready(false) && stream.may_sleep(false) && stream.is_flushed());
+            let mut input = Vec::with_capacity(10);
+            assert!(stream.is_ready(true) && !stream.may_sleep(true));
+            assert_eq!(stream.read_to(&mut input), Ok(10));
+            input.reserve(100);
+            assert!(stream.is_ready(true));
+            assert_eq!(stream.read_to(&mut input), Ok(14));
+            assert!(stream.is_ready(true), "the next read finds the error");
+            assert_eq!(stream.read_to(&mut input), Err(BREACH));
+            assert_eq!(input, b"set a 0 0 1 noreply\r\nx\r\n");
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_of_a_client_that_broke_the_protocol() {
+        let (mut stream, _there) = stream(ErrorKind::InvalidData);
+        assert!(stream.send(&[IoSlice::new(b"STORED\r\n")]).is_err());
+        assert_eq!(stream.read_to(&mut Vec::with_capacity(10)), Err(BREACH));
     }
 }

@@ -27,7 +27,7 @@ pub struct ServerOptions {
     pub shared_ring_bytes_max: u64,
     /// The RDMA devices over which clients of TCP sockets may move their connections into remote memory, with `rdma`
     /// (`docs/formats/remote-memory.md`). Their rings are no larger than `shared_ring_bytes_max`. Needs the feature
-    /// `verbs`; without it, there are none. Default: any device.
+    /// `verbs`; without it, there are none. Default: none.
     pub rdma: RdmaDevices,
     /// The address that serves `/metrics` and `/healthz` over HTTP, if any. Default: none.
     pub http: Option<SocketAddr>,

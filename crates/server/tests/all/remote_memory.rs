@@ -11,6 +11,7 @@ const OFFER: &str = "rdma 1 4096 1024 17 1 0 1\r\n";
 fn serve(change: impl FnOnce(&mut ServerOptions)) -> Server {
     let mut options =
         ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..ServerOptions::default() };
+    options.rdma = RdmaDevices::Any;
     change(&mut options);
     Server::start(&options, MemoryEngine::start(None)).unwrap()
 }
@@ -46,7 +47,7 @@ fn a_refusal_says_why_and_the_connection_goes_on() {
     assert_eq!(said(&mut tcp, OFFER), "SERVER_ERROR RDMA is switched off\r\n");
     let off = serve(|options| options.shared_ring_bytes_max = 0);
     let mut tcp = TcpStream::connect(off.addresses()[0]).unwrap();
-    assert_eq!(said(&mut tcp, OFFER), "SERVER_ERROR shared memory is switched off\r\n");
+    assert_eq!(said(&mut tcp, OFFER), "SERVER_ERROR connections in memory are switched off\r\n");
 }
 
 /// Memory is registered for users only.

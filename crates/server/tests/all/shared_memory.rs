@@ -160,15 +160,15 @@ fn a_refusal_says_why_and_the_connection_goes_on() {
     for line in [&b"shm\r\n"[..], b"shm 1\r\n", b"shm 1 x\r\n", b"shm 1 4096 5\r\n"] {
         assert_eq!(said(line), "CLIENT_ERROR bad command line format\r\n");
     }
-    let refused = "CLIENT_ERROR shared memory is asked for when all commands are answered, and none follows\r\n";
+    let refused = "CLIENT_ERROR memory is asked for when all commands are answered, and none follows\r\n";
     assert_eq!(said(b"shm 1 4096\r\nversion\r\n"), format!("{refused}VERSION 1.6.18\r\n"));
     let mut tcp = TcpStream::connect(served.server.addresses()[0]).unwrap();
     assert_eq!(exchange(&mut tcp, b"shm 1 4096\r\n"), b"CLIENT_ERROR shared memory needs a Unix socket\r\n");
     let mut shared = Shared::connect(&served.socket);
-    assert_eq!(exchange(&mut shared, b"shm 1 4096\r\n"), b"CLIENT_ERROR the connection is in shared memory\r\n");
+    assert_eq!(exchange(&mut shared, b"shm 1 4096\r\n"), b"CLIENT_ERROR the connection has left its socket\r\n");
     let off = serve(MemoryEngine::start(None), |options| options.shared_ring_bytes_max = 0);
     let refused = upgrade(UnixStream::connect(&off.socket).unwrap(), 4096).unwrap_err();
-    assert_eq!(refused.answer, "SERVER_ERROR shared memory is switched off");
+    assert_eq!(refused.answer, "SERVER_ERROR connections in memory are switched off");
     assert_eq!(exchange(&mut UnixStream::from(refused.socket), b"mn\r\n"), b"MN\r\n");
 }
 

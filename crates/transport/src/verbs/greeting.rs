@@ -2,7 +2,7 @@
 
 use crate::client::{ClientEnd, Refused};
 use crate::greeting::{invalid, read_line, ring_bytes_for};
-use crate::rings::{RING_BYTES_MAX, RING_BYTES_MIN, Spin};
+use crate::rings::{RING_BYTES_MAX, RING_BYTES_MIN};
 use crate::verbs::pair::Numbers;
 use crate::verbs::port::{Port, gid_of};
 use crate::verbs::remote::{RemoteRings, Unconnected};
@@ -186,15 +186,20 @@ impl ClientEnd {
         let fields = text.strip_prefix(ANSWER_WORD).and_then(|rest| Offer::parse(rest.as_bytes()).ok());
         let server = fields.filter(|server| server.ring_bytes <= wish.ring_bytes);
         let server = server.ok_or_else(|| invalid(format!("not an offer of remote memory: {text:?}")))?;
-        let rings = wish.end.connect(gid_of(wish.server), server.numbers, server.ring_bytes)?;
-        let mut end = ClientEnd { link: Box::new(rings), socket, spin: Spin::default() };
-        match end.probe(deadline) {
+        let unreachable = |error: io::Error| {
+            let text = format!("RDMA does not reach the server, which TCP reaches: {error}");
+            io::Error::new(ErrorKind::NetworkUnreachable, text)
+        };
+        let connected = wish.end.connect(gid_of(wish.server), server.numbers, server.ring_bytes);
+        let rings = connected.map_err(unreachable)?;
+        let mut end = ClientEnd::new(Box::new(rings), socket);
+        // The rest of the time is for another connection, over TCP.
+        let now = Instant::now();
+        let until = now + deadline.saturating_duration_since(now) / 3;
+        match end.probe(until) {
             Ok(()) => Ok(Ok(end)),
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(error),
-            Err(error) => {
-                let text = format!("RDMA does not reach the server, which TCP reaches: {error}");
-                Err(io::Error::new(ErrorKind::NetworkUnreachable, text))
-            }
+            Err(error) => Err(unreachable(error)),
         }
     }
 
