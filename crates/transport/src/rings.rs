@@ -54,8 +54,15 @@ impl From<Breach> for std::io::Error {
 
 /// The time for which a side looks at its rings before it sleeps. It pays where the other side answers soon: a wake-up
 /// costs several microseconds. Where the other side takes longer, or has no processor, the time shrinks.
+///
+/// A side that sleeps does not learn when the other one was ready: its own wake-up takes longer than most answers. So
+/// each 16th wait after long ones has the longest time again.
 #[derive(Debug, Clone, Copy)]
-pub struct Spin(Duration);
+pub struct Spin {
+    time: Duration,
+    /// Waits that were too long since the last short one.
+    long_waits: u32,
+}
 
 impl Spin {
     /// The longest time.
@@ -63,18 +70,23 @@ impl Spin {
 
     /// Returns the time for the next wait.
     pub fn time(&self) -> Duration {
-        self.0
+        self.time
     }
 
     /// Learns from a wait that took `waited` in all.
     pub fn learn(&mut self, waited: Duration) {
-        self.0 = if waited <= Spin::MAX { Spin::MAX } else { self.0 / 2 };
+        if waited <= Spin::MAX {
+            *self = Spin::default();
+            return;
+        }
+        self.long_waits = self.long_waits.wrapping_add(1);
+        self.time = if self.long_waits.is_multiple_of(16) { Spin::MAX } else { self.time / 2 };
     }
 }
 
 impl Default for Spin {
     fn default() -> Spin {
-        Spin(Spin::MAX)
+        Spin { time: Spin::MAX, long_waits: 0 }
     }
 }
 

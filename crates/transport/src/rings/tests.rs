@@ -177,3 +177,22 @@ fn the_page_tells_the_layout() {
     assert_eq!((RING_BYTES_MIN, RING_BYTES_MAX), (4096, 4_194_304));
     assert_eq!(&MAGIC.to_le_bytes(), b"situshm1");
 }
+
+#[test]
+fn the_time_of_a_look_shrinks_with_long_waits_and_is_tried_again() {
+    let mut spin = Spin::default();
+    let long = 2 * Spin::MAX;
+    let times: Vec<_> = (0..15)
+        .map(|_| {
+            spin.learn(long);
+            spin.time()
+        })
+        .collect();
+    assert!(times.windows(2).all(|pair| pair[1] < pair[0]) && times[0] == Spin::MAX / 2, "{times:?}");
+    spin.learn(long);
+    assert_eq!(spin.time(), Spin::MAX);
+    spin.learn(long);
+    assert_eq!(spin.time(), Spin::MAX / 2);
+    spin.learn(Spin::MAX);
+    assert_eq!(spin.time(), Spin::MAX);
+}

@@ -69,6 +69,9 @@ final class SharedMemoryTransport implements Transport {
     private long serverWritten;
     /** The time for the next look at the rings before sleep. It shrinks while the server takes longer than that. */
     private long spinNs = SPIN_NS_MAX;
+
+    /** Waits that were too long since the last short one. */
+    private int longWaits;
     /** True once the server has closed the socket. Bytes in the ring are still delivered. */
     private boolean ended;
 
@@ -428,10 +431,18 @@ final class SharedMemoryTransport implements Transport {
     public void await(boolean readable, boolean writable, long deadline) throws IOException {
         if (spin(readable, writable, deadline)) {
             spinNs = SPIN_NS_MAX;
+            longWaits = 0;
         } else {
             long begin = System.nanoTime() - spinNs;
             sleep(readable, writable, deadline);
-            spinNs = System.nanoTime() - begin <= SPIN_NS_MAX ? SPIN_NS_MAX : spinNs / 2;
+            if (System.nanoTime() - begin <= SPIN_NS_MAX) {
+                spinNs = SPIN_NS_MAX;
+                longWaits = 0;
+            } else {
+                // A side that sleeps cannot tell how soon the other one was ready, so each 16th look is a long one.
+                longWaits++;
+                spinNs = longWaits % 16 == 0 ? SPIN_NS_MAX : spinNs / 2;
+            }
         }
         if (woken) {
             woken = false;
