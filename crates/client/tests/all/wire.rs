@@ -165,7 +165,7 @@ impl InMemory {
 }
 
 impl Drop for InMemory {
-    /// What was written reaches the client.
+    /// Waits until the client has all that was written.
     fn drop(&mut self) {
         let until = Instant::now() + Duration::from_secs(1);
         while !self.rings.is_flushed() && Instant::now() < until {

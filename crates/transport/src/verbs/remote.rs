@@ -395,7 +395,7 @@ impl Link for RemoteRings {
     }
 }
 
-/// What a peer must not do, for tests.
+/// Acts of a peer that the format forbids, for tests.
 #[cfg(test)]
 impl RemoteRings {
     pub(super) fn target(&self) -> (u64, u32) {
