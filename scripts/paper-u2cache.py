@@ -9,11 +9,14 @@ client, and with spymemcached over TCP. The folder of results has every case as 
 """
 
 import argparse
+import fcntl
 import json
+import mmap
 import os
 import re
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,8 +30,15 @@ JAVA_SIZES = [32, 512, 1024, 4096]
 JAVA_CALLS = 30_000
 OVERLAP_CALLS = 4_000
 
-# What overlapping copies and transfers saves in the paper, in percent.
+# What overlapping copies and transfers saves in the paper, in percent, and what RME saves.
 PAPER_OVERLAP = {"SET": {64: 4, 128: 13, 256: 22, 512: 26}, "GET": {64: 13, 128: 17, 256: 24, 512: 27}}
+PAPER_RME = {64: 7, 128: 18, 256: 26, 512: 28}
+
+# The model of a link: the paper's 56 Gbit/s and handshake, and a slice of the Java client.
+LINK_BYTES_PER_US, HANDSHAKE_US, SLICE_KB = 7000, 3, 16
+
+# Values that are read from flash, and how much data a cache has.
+FLASH_KB, FLASH_DATA_KB = [1, 4, 16, 64, 256, 1024], 512 << 10
 
 
 def free_port():
@@ -168,6 +178,53 @@ def write_overlap(cases, out):
     print(overlap_table(cases), end="")
 
 
+def copies(example, places, seconds):
+    """How long this machine copies long values, in us by KB."""
+    sizes = ",".join(str(size << 10) for size in PAPER_RME)
+    said = subprocess.run([example, places["situ"]["unix"], "shared-memory", str(seconds), sizes], check=True, stdout=subprocess.PIPE, text=True).stdout
+    cases = [json.loads(line) for line in said.splitlines()]
+    return {case["value_bytes"] >> 10: case["p50_us"] for case in cases if case["operation"] == "COPY"}
+
+
+def pipelined(stages, slices):
+    """The time in which slices pass stages, each of which takes one slice at a time."""
+    free = [0] * len(stages)
+    for _ in range(slices):
+        done = 0
+        for stage, takes in enumerate(stages):
+            free[stage] = done = max(done, free[stage]) + takes
+    return done
+
+
+def granted(size_kb):
+    """How long it takes to fill memory that the server could keep without a copy: a file of its own, sealed when the client has unmapped it."""
+    value, times = bytes(size_kb << 10), []
+    for _ in range(300):
+        begun = time.perf_counter()
+        file = os.memfd_create("value", os.MFD_ALLOW_SEALING)
+        os.ftruncate(file, len(value))
+        with mmap.mmap(file, len(value)) as memory:
+            memory[:] = value
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_WRITE)
+        times.append(time.perf_counter() - begun)
+        os.close(file)
+    return statistics.median(times) * 1e6
+
+
+def link_table(copies):
+    """A MODEL of SETs over a link: copies as measured, transfers as computed. Requests, answers and wake-ups are left out."""
+    lines = ["| value | copy, transfer us | sealed memory us | rendezvous: whole value | slices | RME | ring: whole value | slices | paper: slices, RME |", "|---" * 9 + "|"]
+    for size, copy in copies.items():
+        slices, transfer = size // SLICE_KB, (size << 10) / LINK_BYTES_PER_US
+        slice_copy, slice_transfer = copy / slices, transfer / slices
+        whole = HANDSHAKE_US + copy + transfer
+        times = [HANDSHAKE_US + pipelined([slice_copy, slice_transfer], slices), pipelined([slice_copy, slice_transfer], slices), copy + transfer + copy,
+                 pipelined([slice_copy, slice_transfer, slice_copy], slices)]
+        cells = [f"{time:.1f} ({100 * (time / whole - 1):+.0f}%)" for time in times]
+        lines.append(f"| {size} KB | {copy:.1f}, {transfer:.1f} | {granted(size):.1f} | {whole:.1f} | {' | '.join(cells)} | -{PAPER_OVERLAP['SET'][size]}%, -{PAPER_RME[size]}% |")
+    return "\n".join(lines) + "\n"
+
+
 def rates(situ, places, directory, seconds):
     """Two clients at 4 KB."""
     for server, of_server in places.items():
@@ -184,6 +241,38 @@ def rates(situ, places, directory, seconds):
                 transport = "TCP" if kind == "tcp" else transport.replace("-", " ").replace("socket", "Unix socket")
                 yield {"server": server, "transport": transport, "sets": phases["overwrite"]["operations_per_second"],
                        "gets": phases["readrandom"]["operations_per_second"], "missed": phases["readrandom"]["missed"]}
+
+
+def flash_cases(situ, directory, seconds):
+    """GETs over shared memory of values that lie in memory, and of values of which one in ten lies there and the rest on flash."""
+    for place, memory, options in (("memory", "800M", []), ("flash", "64M", ["--flash", os.path.join(directory, "flash"), "--flash-size", "1G"])):
+        for size_kb in FLASH_KB:
+            path, output = os.path.join(directory, "flash.sock"), os.path.join(directory, "flash.json")
+            server = subprocess.Popen([situ, "serve", "--no-http", "--engine", "cache", "--threads", "1", "--unix-socket", path, "--memory", memory, *options],
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                wait_for(path, server)
+                # The command and the key of an item of 1 MB need room, too.
+                command = [situ, "bench", "--connect", path, "--transport", "shared-memory", "--threads", "1", "--keys", str(FLASH_DATA_KB // size_kb),
+                           "--operations", "1g", "--duration-seconds", str(seconds), "--value-bytes", str((size_kb << 10) - 512), "--workloads", "fillseq,readrandom", "-o", output]
+                print("+", " ".join(command), flush=True)
+                subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            finally:
+                server.terminate()
+                server.wait()
+            with open(output, encoding="utf-8") as file:
+                phase = json.load(file)["phases"][-1]
+            (gets,) = phase["latencies"]
+            yield {"place": place, "kb": size_kb, "p50_ns": gets["p50_ns"], "p99_ns": gets["p99_ns"], "found": phase["found"], "missed": phase["missed"]}
+
+
+def flash_table(cases):
+    times = {(case["place"], case["kb"]): case["p50_ns"] / 1000 for case in cases}
+    lines = ["| value | from memory: median us | from flash: median us | overlap would save at most |", "|---|---|---|---|"]
+    for size_kb in FLASH_KB:
+        memory, flash = times["memory", size_kb], times["flash", size_kb]
+        lines.append(f"| {size_kb} KB | {memory:.1f} | {flash:.1f} | {min(memory, flash - memory) / flash:.0%} |")
+    return "\n".join(lines) + "\n"
 
 
 # What a plot shows: client, server, transport, and a short name.
@@ -224,20 +313,23 @@ def main():
     parser.add_argument("--situ", default=os.path.join(ROOT, "target", "release", "situ"))
     parser.add_argument("--example", default=os.path.join(ROOT, "target", "release", "examples", "latency"))
     parser.add_argument("--out", default=os.path.join(ROOT, "target", "paper-u2cache"))
+    parser.add_argument("--directory", help="where the flash of a cache lies [default: a temporary folder]")
     parser.add_argument("--seconds", type=float, default=2, help="of a case of the Rust client, and of a rate")
     args = parser.parse_args()
     if not args.seconds > 0:
         parser.error("--seconds must be above 0")
     os.makedirs(args.out, exist_ok=True)
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=args.directory) as directory:
         servers = Servers(args.situ, directory)
         try:
             cases = [*rust_cases(args.example, servers.places, args.seconds), *java_cases(servers.places)]
             found = list(rates(args.situ, servers.places, directory, max(1, round(args.seconds))))
             overlap = overlap_cases(servers.places)
+            link = link_table(copies(args.example, servers.places, args.seconds))
         finally:
             servers.end()
-    for name, rows in (("latency.jsonl", cases), ("rates.jsonl", found)):
+        flash = list(flash_cases(args.situ, directory, max(1, round(args.seconds))))
+    for name, rows in (("latency.jsonl", cases), ("rates.jsonl", found), ("flash.jsonl", flash)):
         with open(os.path.join(args.out, name), "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
     tables = latency_table(cases) + "\n" + floors(cases) + "\n" + rate_table(found)
@@ -258,6 +350,10 @@ def main():
     print(tables, end="")
     if overlap:
         write_overlap(overlap, args.out)
+    for name, table in (("link-model.md", link), ("flash.md", flash_table(flash))):
+        with open(os.path.join(args.out, name), "w", encoding="utf-8") as file:
+            file.write(table)
+        print(table, end="")
     print("results, tables and plots:", args.out)
 
 

@@ -13,6 +13,7 @@ MODEL of an accelerator, and not an accelerator. Its processor time is not the s
     ten-cores  the same, with the store's core slowed to a tenth: a program of higher priority takes the rest of it. So a second of the store
                is ten seconds of the run, and the other core does the work of ten. All rates count the store's seconds. The disk is not
                slowed, and latencies are not shown. Needs the right to real-time priority (root)
+    slowed     no unit, and the store's core slowed like this: what ten-cores gains from
 
 Requests are db_bench's mixed gets and puts of random keys, or YCSB's reads and whole updates, uniform, zipfian or latest.
 
@@ -34,7 +35,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "scripts", "near-data"))
 import svg  # noqa: E402
 
-UNITS = {"none": None, "x-engine": 3_600_000, "ours": 5_000_000, "one-core": 1_000_000_000, "ten-cores": 1_000_000_000}
+UNITS = {"none": None, "x-engine": 3_600_000, "ours": 5_000_000, "one-core": 1_000_000_000, "slowed": None, "ten-cores": 1_000_000_000}
+SLOWED = ["slowed", "ten-cores"]
 REQUESTS = {
     "mixed": ["--workloads", "fillrandom,mixed"],
     **{name: ["--workloads", "ycsb-load,ycsb-mixed", "--distribution", name, "--update-mapping", "whole", "--fields", "1", "--field-bytes", "100"]
@@ -42,7 +44,7 @@ REQUESTS = {
 }
 STORE = ["--threads", "4", "--value-bytes", "100", "--compression", "none", "--memtable-bytes", "8M", "--table-bytes", "8M", "--level-base-bytes", "32M",
          "--background-threads", "1", "--compaction", "tstore", "--no-settle"]
-# The store's part of its core with `ten-cores`, and the period in which it gets it.
+# The store's part of a slowed core, and the period in which it gets it.
 SLOWED_TO, PERIOD_S = 0.1, 0.01
 
 
@@ -61,7 +63,7 @@ def brake():
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except PermissionError:
-        print("ten-cores needs the right to real-time priority: run it as root", file=sys.stderr)
+        print("a slowed core needs the right to real-time priority: run it as root", file=sys.stderr)
         os._exit(1)
     begin = time.monotonic()
     while not stopped:
@@ -95,7 +97,7 @@ def measure(args, requests, unit, share):
     if os.path.exists(path):
         return path
     subprocess.run(["rm", "-rf", data], check=True)
-    rate, is_slowed = UNITS[unit], unit == "ten-cores"
+    rate, is_slowed = UNITS[unit], unit in SLOWED
     seconds = args.seconds / SLOWED_TO if is_slowed else args.seconds
     model = ["--model-unit", str(rate), "--model-unit-core", "1"] if rate else []
     part = path + ".part"
@@ -149,8 +151,8 @@ def page(runs):
     lines = ["| requests | gets | unit (a model) | operations/s | gain | p99, us | swing | store's processor time an operation, us | compacted by the unit |",
              "|---|---|---|---|---|---|---|---|---|"]
     for (requests, share, unit), run in runs.items():
-        base = runs.get((requests, share, "none"))
-        gain = f"{run['rate'] / base['rate'] - 1:+.0%}" if base and unit != "none" else ""
+        base = runs.get((requests, share, "slowed" if unit in SLOWED else "none"))
+        gain = f"{run['rate'] / base['rate'] - 1:+.0%}" if base and base != run else ""
         p99 = "" if run["p99_us"] is None else f"{run['p99_us']:.0f}"
         lines.append(f"| {requests} | {share}% | {unit} | {run['rate']:,.0f} | {gain} | {p99} | {run['swing']:.0%} | "
                      f"{run['cpu_us']:.1f} | {run['elsewhere']:.0%} |")
