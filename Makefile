@@ -17,8 +17,11 @@ PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md docs/rooms
 
 # What `make quick` leaves to `make test`: what takes seconds a test, most of it simulated crashes and faults at every step.
 QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes:: postponed:: placement:: opened_for_one_write:: \
-  open_tables:: crash full_disk metamorphic:: damage::promise_6 damage::missing_files a_repaired_store_opens no_write_survives \
-  items_on_flash_outlive closing_tells_the_device both_of_whose_disks names_that_are_no_lines
+  open_tables:: crash full_disk metamorphic:: damage:: a_repaired_store_opens no_write_survives items_on_flash_outlive \
+  closing_tells_the_device both_of_whose_disks names_that_are_no_lines total_memory:: physical_space:: throttle:: unit_elsewhere:: \
+  unit_misbehaves:: debts:: kill:: transaction_threads:: a_store_closes_while an_iterator_gives_each_entry that_lose_power \
+  random_tasks emulated:: on_device:: chip:: little_memory:: many_keyspaces:: item_count:: wrong_clock:: back_pressure:: memccapable \
+  failures:: engines:: calibrate:: node::promise_1 serve::promise_1
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing crash full_disk flash::tests::cache:: \
   checkpoints_give_up_log a_device_without_space
 
@@ -181,12 +184,14 @@ scripts:
 arrows: cargo
 	@cargo run --quiet --locked -p situ-arrows
 
-# Without documentation, loom, and what QUICK_LEAVES names.
+# Without documentation, loom, and what QUICK_LEAVES names: mostly tests that take more than three seconds. Many tests wait, so
+# more of them run than there are cores.
 quick: form arrows evidence
 	scripts/prose.sh $(PAGES)
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked --features situ-cli/postgres -- -D warnings
-	cargo test --workspace --no-fail-fast --locked $(CHECKS) --lib --bins -- $(QUICK_LEAVES_UNITS:%=--skip %)
+	export RUST_TEST_THREADS=$$((2 * $$(nproc))); \
+	cargo test --workspace --no-fail-fast --locked $(CHECKS) --lib --bins -- $(QUICK_LEAVES_UNITS:%=--skip %) && \
 	cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- $(QUICK_LEAVES:%=--skip %)
 
 # Apart from `make test`: RocksDB's C++ takes a quarter of an hour to compile. All of it under one profile, so that it is

