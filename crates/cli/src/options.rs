@@ -346,7 +346,7 @@ pub(crate) struct LoadOptions {
     /// File to read. - is standard input
     #[arg(default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Format of the file [default: the extension of the file name, without .gz or .zst; jsonl if there is none]
+    /// Format of the file [default: that of the file's extension before .gz or .zst; jsonl for any other]
     #[arg(short, long)]
     pub(crate) format: Option<Format>,
     #[command(flatten)]
@@ -385,7 +385,7 @@ pub(crate) struct DumpOptions {
     /// permits that
     #[arg(long)]
     pub(crate) force: bool,
-    /// Format of the file [default: the extension of the file name, without .gz or .zst; jsonl if there is none]
+    /// Format of the file [default: that of the file's extension before .gz or .zst; jsonl for any other]
     #[arg(short, long)]
     pub(crate) format: Option<Format>,
     /// Write memcached items as the store holds them, with their header, for `load --stored`. Implies --keyspace items

@@ -602,8 +602,9 @@ fn describe(state: &PageState) -> (Damage, bool) {
         PageState::Damaged(inner) => (inner.clone(), inner.is_of_a_later_file()),
         PageState::Rotten(_, inner) => (inner.clone(), true),
         PageState::Torn(header) => {
-            let found = format!("a mix of images, of which {} bytes were durable", header.durable_used);
-            (damage("payload", &format!("{} sound bytes", header.used), &found), false)
+            let found =
+                format!("a page that was only partly written, with {} bytes synced before", header.durable_used);
+            (damage("payload", &format!("{} bytes with their checksum", header.used), &found), false)
         }
         PageState::NotWritten | PageState::Good(_) => {
             (damage("header", &format!("a page of version {VERSION}"), "a page that was not written"), false)

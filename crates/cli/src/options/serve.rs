@@ -40,8 +40,8 @@ pub(crate) struct ServeOptions {
     /// shared memory [default: none]
     #[arg(long, value_name = "PATH")]
     pub(crate) unix_socket: Option<PathBuf>,
-    /// Largest ring of a connection in shared memory or over RDMA, which has two of them: 4K to 4M, or 0 to refuse both
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_bytes)]
+    /// Maximum size of each of the two rings of a connection in shared memory or over RDMA: 4K to 4M, or 0 to refuse both
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_ring_bytes)]
     pub(crate) shared_ring: u64,
     /// RDMA devices over which TCP clients may move their connections: auto for any with the address of the
     /// connection, off, or the name of one
@@ -88,7 +88,7 @@ pub(crate) struct ServeOptions {
     /// [default: all values are in tables]
     #[arg(long, conflicts_with = "value_log_min")]
     pub(crate) value_log: bool,
-    /// As --value-log, with another size of the smallest value in the value log, 1 byte to 1G
+    /// Like --value-log, but for values of SIZE bytes or more: 1 byte to 1G
     #[arg(long, value_name = "SIZE", value_parser = parse_value_log_bytes)]
     pub(crate) value_log_min: Option<u64>,
     /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for
@@ -187,6 +187,14 @@ fn parse_memory(text: &str) -> Result<MemorySize, String> {
     match MEMORY_BYTES.contains(&bytes) {
         true => Ok(MemorySize::Bytes(bytes)),
         false => Err("memory is from 1M to 16T; 256M is the default".to_owned()),
+    }
+}
+
+/// Parses the limit of rings.
+fn parse_ring_bytes(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes == 0 || (4 << 10..=4 << 20).contains(&bytes) => Ok(bytes),
+        _ => Err("a ring has 4K to 4M; 0 refuses rings".to_owned()),
     }
 }
 

@@ -9,7 +9,6 @@
 
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -29,9 +28,9 @@ pub(crate) enum Packing {
 impl Packing {
     /// Returns the packing that a file name indicates.
     pub(crate) fn of_name(path: &Path) -> Option<Packing> {
-        match path.extension().and_then(OsStr::to_str) {
-            Some("gz") => Some(Packing::Gzip),
-            Some("zst") => Some(Packing::Zstd),
+        match super::extension(path).as_str() {
+            "gz" => Some(Packing::Gzip),
+            "zst" => Some(Packing::Zstd),
             _ => None,
         }
     }
