@@ -10,7 +10,7 @@
 
 mod kept;
 
-use kept::Mapping;
+use kept::{KEPT_LENGTH_MAX, Mapping};
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -59,6 +59,36 @@ impl Buffer {
         Some(buffer)
     }
 
+    /// Like [`try_new`](Buffer::try_new), for a caller that fills the buffer: its bytes may be those of an earlier buffer
+    /// of this process.
+    pub fn try_unfilled(bytes: usize) -> Option<Buffer> {
+        Some(Buffer::of_any_contents(bytes)?.0)
+    }
+
+    /// Lengthens the buffer to `bytes` at least, rounded up to whole pages, and keeps its contents. Bytes behind them may
+    /// be those of an earlier buffer of this process. Returns false if memory runs out; then nothing has changed.
+    pub fn try_grow(&mut self, bytes: usize) -> bool {
+        let bytes = whole_pages(bytes);
+        if bytes <= self.bytes {
+            return true;
+        }
+        if self.bytes <= KEPT_LENGTH_MAX {
+            let Some((mut longer, _)) = Buffer::of_any_contents(bytes) else { return false };
+            longer[..self.bytes].copy_from_slice(self);
+            *self = longer;
+            return true;
+        }
+        // SAFETY: it is a mapping that `of_any_contents` took for this length, or that grew to it. Nothing else uses it.
+        let grown = unsafe { Mapping::from_start(self.pointer, self.bytes) }.grow(bytes);
+        let has_grown = grown.is_ok();
+        self.pointer = grown.unwrap_or_else(|unchanged| unchanged).into_start();
+        if has_grown {
+            // At another address, it is another buffer to those that know it by its number.
+            (self.bytes, self.id) = (bytes, Buffer::next_id());
+        }
+        has_grown
+    }
+
     /// Returns a copy of `bytes`, with zeros up to whole pages.
     pub fn copy_of(bytes: &[u8]) -> Buffer {
         let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes.len())
@@ -82,8 +112,12 @@ impl Buffer {
             let pointer = unsafe { alloc_zeroed(Buffer::layout(bytes)) };
             (NonNull::new(pointer)?, true)
         };
+        Some((Buffer { pointer, bytes, id: Buffer::next_id() }, is_zeroed))
+    }
+
+    fn next_id() -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Some((Buffer { pointer, bytes, id: NEXT.fetch_add(1, Ordering::Relaxed) }, is_zeroed))
+        NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns a number that no other buffer of this process has or had, unlike its address. Never 0.
@@ -151,6 +185,26 @@ mod tests {
         assert!(buffer.iter().all(|b| *b == 0));
         buffer[4095] = 7;
         assert_eq!(buffer[4095], 7);
+    }
+
+    #[test]
+    fn grows_and_keeps_its_contents() {
+        let mut buffer = Buffer::new(PAGE_BYTES);
+        buffer.fill(1);
+        let steps = [3 * PAGE_BYTES, LONG_BYTES, KEPT_LENGTH_MAX, KEPT_LENGTH_MAX + 1, 3 << 20, 8 << 20];
+        for bytes in if cfg!(miri) { &steps[..2] } else { &steps[..] } {
+            let (before, id) = (buffer.len(), buffer.id());
+            assert!(buffer.try_grow(*bytes) && buffer.try_grow(PAGE_BYTES));
+            assert_eq!(buffer.len(), bytes.next_multiple_of(PAGE_BYTES));
+            assert_ne!(buffer.id(), id);
+            assert!(buffer[..before].iter().all(|byte| *byte == 1), "{before} bytes grew to {bytes}");
+            buffer[before..].fill(1);
+        }
+        if !cfg!(miri) {
+            let before = buffer.len();
+            assert!(!buffer.try_grow(1 << 56), "there is no such memory");
+            assert!(buffer.len() == before && buffer.iter().all(|byte| *byte == 1));
+        }
     }
 
     /// Whether its memory is new or was another buffer's, in all lengths that have a way of their own.

@@ -22,13 +22,12 @@ pub(crate) mod read;
 
 pub use batch::{Change, ChangeInParts, WriteBatch};
 pub use error::EngineError;
-pub use read::{Get, OnRead};
+pub use read::{Get, OnRead, StoredValue};
 
 use crate::engine::cache::CacheExtras;
 use crate::engine::compactions::Compactions;
 use crate::engine::item::Header;
 use situ_base::StoreClock;
-use std::ops::Deref;
 use std::sync::Arc;
 
 /// The largest [`ServerOptions::max_value_bytes`](crate::ServerOptions::max_value_bytes): 1 GiB, less what an engine
@@ -156,7 +155,7 @@ where
 pub trait Engine: Send + Sync + 'static {
     /// A value that was read: pinned in the engine's cache, or owned. The server holds the value until it has sent it
     /// to the client.
-    type Value: Deref<Target = [u8]> + Send + 'static;
+    type Value: StoredValue + Send + 'static;
 
     /// The extras of a cache. [`NoCache`](crate::NoCache) for an engine that keeps items until they are deleted, expire
     /// or are flushed.

@@ -80,7 +80,7 @@ pub use engine::compactions;
 pub use engine::item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired, item_in_unix_time};
 pub use engine::{
     Admission, Beside, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, MAX_VALUE_BYTES_LIMIT, Metric,
-    MetricKind, OnRead, OnTaken, Survey, SurveyedItem, WriteBatch,
+    MetricKind, OnRead, OnTaken, StoredValue, Survey, SurveyedItem, WriteBatch,
 };
 pub use engines::cache::{CacheEngine, CacheValue, FOLLOWS_BYTES_MIN};
 pub use engines::filter::{item_filter, open_unserved, open_unserved_by};

@@ -17,11 +17,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that are kept of all lengths.
 const KEPT_BYTES_MAX: usize = 20 << 20;
-/// The longest that are kept.
-const KEPT_LENGTH_MAX: usize = 1 << 20;
+/// The longest that are kept: a value of 1 MiB fits, with what is stored around it.
+pub(super) const KEPT_LENGTH_MAX: usize = (1 << 20) + (1 << 20) / STEPS;
 /// Lengths from one power of two to the next.
 const STEPS: usize = 8;
-const LENGTHS: usize = STEPS * (KEPT_LENGTH_MAX / LONG_BYTES).ilog2() as usize + 1;
+const LENGTHS: usize = STEPS * ((1_usize << 20) / LONG_BYTES).ilog2() as usize + 2;
 
 static KEPT: Kept = Kept::new();
 
@@ -109,6 +109,20 @@ impl Mapping {
         }
     }
 
+    /// Returns memory of `bytes`, which are more, that begins with the contents of this one. The system moves it, without
+    /// a copy. Returns `None` if the system has none. Only memory that is too long to be kept grows.
+    pub(super) fn grow(mut self, bytes: usize) -> Result<Mapping, Mapping> {
+        assert!(self.bytes > KEPT_LENGTH_MAX && bytes > self.bytes, "memory of {} bytes grows to {bytes}", self.bytes);
+        // SAFETY: this is the only owner of the mapping, which has this length.
+        match unsafe { system::grow(self.start, self.bytes, bytes) } {
+            Some(start) => {
+                (self.start, self.bytes) = (start, bytes);
+                Ok(self)
+            }
+            None => Err(self),
+        }
+    }
+
     /// Its first byte; the caller answers for the memory from now on.
     pub(super) fn into_start(self) -> NonNull<u8> {
         let start = self.start;
@@ -135,7 +149,7 @@ impl Drop for Mapping {
 
 #[cfg(not(miri))]
 mod system {
-    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+    use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
     use std::ptr::{NonNull, null_mut};
 
     /// Returns zeroed memory.
@@ -150,6 +164,17 @@ mod system {
     pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller's promise. It can only fail for ranges that are no mapping.
         let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
+    }
+
+    /// Returns a longer mapping with the contents, and zeros behind them. `None` leaves the old one as it is.
+    ///
+    /// # Safety
+    /// `start` came from [`map`] or from here with the length `from`. If there is a new one, the old one is not used
+    /// any more.
+    pub(super) unsafe fn grow(start: NonNull<u8>, from: usize, to: usize) -> Option<NonNull<u8>> {
+        // SAFETY: the caller's promise. The kernel chooses the place.
+        let grown = unsafe { mremap(start.as_ptr().cast(), from, to, MremapFlags::MAYMOVE) };
+        grown.ok().and_then(|start| NonNull::new(start.cast()))
     }
 }
 
@@ -170,6 +195,18 @@ mod system {
     pub(super) unsafe fn unmap(start: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller's promise.
         unsafe { dealloc(start.as_ptr(), Buffer::layout(bytes)) }
+    }
+
+    /// # Safety
+    /// As without Miri.
+    pub(super) unsafe fn grow(start: NonNull<u8>, from: usize, to: usize) -> Option<NonNull<u8>> {
+        let longer = map(to)?;
+        // SAFETY: both have that many bytes, and the caller's promise.
+        unsafe {
+            std::ptr::copy_nonoverlapping(start.as_ptr(), longer.as_ptr(), from);
+            unmap(start, from);
+        }
+        Some(longer)
     }
 }
 

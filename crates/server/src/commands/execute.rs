@@ -23,7 +23,6 @@
 //! written before it began. Connections without outstanding writes read without it.
 
 use std::collections::TryReserveError;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -40,7 +39,7 @@ use crate::commands::turn::{Quotas, SURVEY_COMMANDS};
 use crate::engine::cache::{CacheExtras, Shown};
 use crate::engine::durable::Durable;
 use crate::engine::item::{ExpiryRule, Header, expires_at};
-use crate::engine::{ChangeInParts, Engine, EngineError};
+use crate::engine::{ChangeInParts, Engine, EngineError, StoredValue};
 use crate::protocol::auth::Users;
 use crate::protocol::interests;
 use crate::protocol::parse::{Request, next_key};
@@ -124,9 +123,9 @@ pub(crate) struct Item<V> {
 /// The live item of a key, if there is one and the engine can tell.
 pub(crate) type Loaded<V> = Result<Option<Item<V>>, EngineError>;
 
-impl<V: Deref<Target = [u8]>> Item<V> {
+impl<V: StoredValue> Item<V> {
     pub(crate) fn data(&self) -> &[u8] {
-        self.value.get(self.header.byte_len()..).unwrap_or_default()
+        self.value.data(self.header.byte_len())
     }
 }
 
@@ -198,8 +197,8 @@ impl<E: Engine> Executor<E> {
         self.batcher.take_held()
     }
 
-    /// Records that an engine that never waits has copied `bytes` bytes of values. Other engines' writes wait, and are
-    /// counted then.
+    /// Records `bytes` bytes of values of an engine that never waits: they are copied here, or when they are sent. Other
+    /// engines' writes wait, and are counted then.
     pub(crate) fn has_copied(&self, bytes: usize) {
         if self.engine.cache().is_some() {
             self.quotas.copied(bytes);
@@ -363,7 +362,7 @@ impl<E: Engine> Executor<E> {
                 return Err(error);
             }
         };
-        let Some(header) = Header::decode(&value) else {
+        let Some(header) = Header::decode(value.head()) else {
             self.counters.add(Counter::DamagedItems, 1);
             return Err(EngineError::new("the stored value was not written by this server"));
         };
@@ -372,8 +371,9 @@ impl<E: Engine> Executor<E> {
             self.count_dead(&header, &rule);
             return Ok(None);
         }
-        self.has_copied(value.len());
-        Ok(Some(Item { header, value }))
+        let item = Item { header, value };
+        self.has_copied(item.data().len());
+        Ok(Some(item))
     }
 
     /// Owns the stripe of `key` and loads the live item. The command keeps the stripe while the read is under way.
@@ -469,8 +469,8 @@ impl<E: Engine> Executor<E> {
     ) {
         let header = header.encode();
         let change_bytes = self.batcher.batch.put(key, &[&header, item.data()]);
-        let data_at = item.header.byte_len();
-        self.gathered(session, stripe, command, change_bytes, Reply::Value(line, item.value, data_at), on_failure);
+        let reply = Reply::Value(line, item.value, item.header.byte_len());
+        self.gathered(session, stripe, command, change_bytes, reply, on_failure);
     }
 
     pub(crate) fn remove(

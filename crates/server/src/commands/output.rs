@@ -16,11 +16,10 @@
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
-use std::ops::Deref;
 use std::time::Instant;
 
 use crate::admin::metrics::{Command, Counter, Counters};
-use crate::engine::{COPY_BYTES_MAX, EngineError};
+use crate::engine::{COPY_BYTES_MAX, EngineError, StoredValue};
 
 /// Elements per send.
 const SLICES_MAX: usize = 64;
@@ -30,17 +29,17 @@ const SLICES_MAX: usize = 64;
 pub(crate) enum Reply<V> {
     Static(&'static [u8]),
     Bytes(Vec<u8>),
-    /// A line, then the engine's value from an offset on and the end of its line. The value is not copied, so that
-    /// many of them waiting share what the engine holds.
+    /// A line, then the data of the engine's value, which has a header of this many bytes, and the end of its line. The
+    /// value is not copied, so that many of them waiting share what the engine holds.
     Value(Vec<u8>, V, usize),
 }
 
-impl<V: Deref<Target = [u8]>> Reply<V> {
+impl<V: StoredValue> Reply<V> {
     fn byte_len(&self) -> usize {
         match self {
             Reply::Static(text) => text.len(),
             Reply::Bytes(text) => text.len(),
-            Reply::Value(line, value, offset) => line.len() + value.len().saturating_sub(*offset) + 2,
+            Reply::Value(line, value, header_bytes) => line.len() + value.data(*header_bytes).len() + 2,
         }
     }
 }
@@ -71,19 +70,19 @@ pub(crate) struct Await<V> {
 
 enum Segment<V> {
     Bytes(Vec<u8>),
-    /// The engine's value from an offset on.
+    /// The data of the engine's value, which has a header of this many bytes.
     Value(V, usize),
     Await(Await<V>),
     /// The end of an answer of which parts may wait.
     End(Vec<u8>),
 }
 
-impl<V: Deref<Target = [u8]>> Segment<V> {
+impl<V: StoredValue> Segment<V> {
     /// Returns the bytes to send; `None` for a place.
     fn bytes(&self) -> Option<&[u8]> {
         match self {
             Segment::Bytes(bytes) | Segment::End(bytes) => Some(bytes),
-            Segment::Value(value, offset) => Some(value.get(*offset..).unwrap_or_default()),
+            Segment::Value(value, header_bytes) => Some(value.data(*header_bytes)),
             Segment::Await(_) => None,
         }
     }
@@ -115,7 +114,7 @@ pub(crate) struct Output<V> {
     cut_short: bool,
 }
 
-impl<V: Deref<Target = [u8]>> Output<V> {
+impl<V: StoredValue> Output<V> {
     pub(crate) fn new() -> Output<V> {
         Output { segments: VecDeque::new(), sent: 0, pending_bytes: 0, awaiting: 0, writing_bytes: 0, cut_short: false }
     }
@@ -155,14 +154,14 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         }
     }
 
-    /// Appends the engine's `value` from `offset` on.
-    pub(crate) fn append_value(&mut self, value: V, offset: usize) {
-        let length = value.len().saturating_sub(offset);
+    /// Appends the data of the engine's `value`, which has a header of `header_bytes` bytes.
+    pub(crate) fn append_value(&mut self, value: V, header_bytes: usize) {
+        let length = value.data(header_bytes).len();
         if length < COPY_BYTES_MAX {
-            self.append(|bytes| bytes.extend_from_slice(value.get(offset..).unwrap_or_default()));
+            self.append(|bytes| bytes.extend_from_slice(value.data(header_bytes)));
         } else {
             self.pending_bytes += length;
-            self.segments.push_back(Segment::Value(value, offset));
+            self.segments.push_back(Segment::Value(value, header_bytes));
         }
     }
 
@@ -171,9 +170,9 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         match reply {
             Reply::Static(text) => self.append(|bytes| bytes.extend_from_slice(text)),
             Reply::Bytes(text) => self.append(|bytes| bytes.extend_from_slice(&text)),
-            Reply::Value(line, value, offset) => {
+            Reply::Value(line, value, header_bytes) => {
                 self.append(|bytes| bytes.extend_from_slice(&line));
-                self.append_value(value, offset);
+                self.append_value(value, header_bytes);
                 self.append(|bytes| bytes.extend_from_slice(b"\r\n"));
             }
         }

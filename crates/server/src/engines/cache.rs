@@ -211,8 +211,8 @@ impl Engine for CacheEngine {
         let OpenCache { cache, allowance, .. } = &*self.shared;
         let now = self.shared.now();
         Ok(match cache.get(key, now, |hit| make(&hit.item, hit.whole, allowance)) {
-            Lookup::Hit(making) => {
-                let value = making?.finish()?;
+            Lookup::Hit(value) => {
+                let value = value?;
                 if value.is_long() {
                     cache.shrink(now);
                 }
@@ -341,8 +341,7 @@ impl CacheExtras<CacheValue> for CacheEngine {
         });
         match shown {
             Lookup::Hit(Ok(None)) => Ok(Shown::Item),
-            Lookup::Hit(Ok(Some(making))) => {
-                let value = making.finish()?;
+            Lookup::Hit(Ok(Some(value))) => {
                 cache.shrink(now);
                 Ok(Shown::Value(value))
             }
@@ -412,7 +411,46 @@ impl CacheExtras<CacheValue> for CacheEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::StoredValue;
     use crate::engine::item::Header;
+
+    /// A value of more than 128 KB was copied out of the cache's buffer before it was sent.
+    #[test]
+    fn a_long_value_is_sent_from_where_the_cache_holds_it_and_counted_until_then() {
+        const BYTES: usize = 300_000;
+        let engine = CacheEngine::new(&Options::of_memory(64 << 20)).unwrap();
+        let allowance = &engine.shared.allowance;
+        let header = Header { state: 0, flags: 7, expires: 0, id: 1, given_cas: Some(9) };
+        let put = |byte: u8| {
+            let change = ChangeInParts::Put { key: b"long", parts: [&header.encode(), &[byte; BYTES], b""] };
+            engine.write_at_once(change).unwrap();
+        };
+        let get = || match engine.get(b"long", &mut || None) {
+            Ok(Get::Hit(value)) => Ok(value),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error.to_string()),
+        };
+        put(b'a');
+        let (first, second) = (get().unwrap(), get().unwrap());
+        let data = |value: &CacheValue| value.data(Header::decode(value.head()).unwrap().byte_len()).as_ptr_range();
+        assert_eq!(data(&first), data(&second), "both share the cache's buffer");
+        assert_eq!(Header::decode(first.head()), Some(header));
+        // A reader that is slow keeps the bytes of an item that is replaced, and then deleted.
+        put(b'b');
+        engine.delete_unread(b"long");
+        let bytes = first.data(header.byte_len());
+        assert!(bytes.len() == BYTES && bytes.iter().all(|byte| *byte == b'a'));
+        assert!(allowance.held_bytes() >= 2 * BYTES as u64, "{}", allowance.held_bytes());
+        drop((first, second));
+        assert_eq!(allowance.held_bytes(), 0);
+        put(b'c');
+        let (mut held, mut refusal) = (Vec::new(), None);
+        while refusal.is_none() && held.len() < 1000 {
+            get().map(|value| held.push(value)).unwrap_or_else(|error| refusal = Some(error));
+        }
+        assert_eq!(refusal.as_deref(), Some("out of memory writing get response"));
+        assert!((40..60).contains(&held.len()), "a quarter of the memory has {} values", held.len());
+    }
 
     #[test]
     fn a_cache_that_follows_gives_memory_back() {

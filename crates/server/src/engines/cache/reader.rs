@@ -14,8 +14,7 @@ use std::sync::atomic::Ordering;
 pub(super) fn teller(allowance: &Arc<Allowance>, done: OnRead<CacheValue>) -> OnItem {
     // The cache makes room for the value itself: what waits in the cache must not keep the cache alive.
     let allowance = Arc::clone(allowance);
-    let value =
-        move |record: Option<Record>| record.map(|record| make(&record.item(), None, &allowance)?.finish()).transpose();
+    let value = move |record: Option<Record>| record.map(|record| make(&record.item(), None, &allowance)).transpose();
     Box::new(move |record| done(value(record)))
 }
 
