@@ -158,12 +158,13 @@ impl Segments {
             self.give_back(claimed);
             return None;
         };
-        let Some(mut bytes) = Buffer::try_new(claimed) else {
+        let Some(mut bytes) = Buffer::try_unfilled(claimed) else {
             self.refuse(number, claimed);
             return None;
         };
         assert!(bytes.len() == claimed, "a buffer has another length than was asked for");
         item.put_over(base, &mut bytes[..length]);
+        bytes[length..].fill(0);
         let content = Content { bytes: Bytes::Whole(Arc::new(bytes)), base };
         self.put(number, content, expiry(item.meta.expires));
         Some(number)

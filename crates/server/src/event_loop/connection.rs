@@ -1,8 +1,8 @@
 //! One connection: bytes in, commands cut from them, answers out.
 //!
 //! 1. Input of the socket is cut into lines; a line is parsed and run. A storage command runs when its data block
-//!    has arrived; a large block is collected in a buffer of its own that grows with what really arrives, so that an
-//!    announced gigabyte costs nothing until it is sent.
+//!    has arrived; a large block is collected in a [buffer](body) of its own that grows with what really arrives, so
+//!    that an announced gigabyte costs little until it is sent.
 //! 2. A command that has to wait *parks* the connection: nothing is read or run until the reason is gone. Parking on
 //!    unsent output is what bounds the memory of a client that sends and does not read. A connection that waits for a
 //!    [read](crate::waiting::fetch) is parked, too. The answers before it are sent, and the rest of its commands stay
@@ -19,6 +19,7 @@
 //! A connection holds a granted stripe only from the grant to its next turn, and while it waits for a read. `park`
 //! gives the stripe back in all other cases. A client that takes no answers therefore never holds up other writers.
 
+mod body;
 mod sharing;
 
 use std::net::SocketAddr;
@@ -34,7 +35,7 @@ use crate::commands::classic::Unstorable;
 use crate::commands::execute::{Executor, Lap, Outcome, Session};
 use crate::commands::output::{Output, Progress};
 use crate::engine::Engine;
-use crate::engine::cache::{CacheExtras, Reserved};
+use crate::event_loop::connection::body::Body;
 use crate::event_loop::stream::Stream;
 use crate::protocol::auth::{self, Users};
 use crate::protocol::foreign::{self, Protocol};
@@ -51,45 +52,6 @@ const SHORT_LINE_BYTES_MAX: usize = 2048;
 const LINE_BYTES_MAX: usize = 1 << 20;
 /// A data block above this that has not arrived whole is collected apart.
 const INLINE_DATA_BYTES_MAX: usize = 16 << 10;
-/// The least by which a [`Body`] grows at a time.
-const BODY_STEP_BYTES: usize = 256 << 10;
-
-/// A storage command whose large data block is arriving.
-struct Body {
-    line: Vec<u8>,
-    /// Data and its end of line.
-    data: Vec<u8>,
-    needed: usize,
-    /// Memory of the data.
-    reserved: Reserved,
-    /// The number of bytes that are still to come and will be dropped, if there is no memory for the body.
-    refused: Option<usize>,
-}
-
-impl Body {
-    /// Counts `bytes` more bytes. If there is no room for them, the body is dropped.
-    fn reserve(&mut self, engine: &impl Engine, bytes: usize) -> bool {
-        let has_room = engine.cache().is_none_or(|cache| cache.reserve(&mut self.reserved, bytes));
-        if !has_room {
-            self.give_up();
-        }
-        has_room
-    }
-
-    /// Allocates `bytes` more, which were counted already. If memory runs out, the body is dropped.
-    fn grow(&mut self, bytes: usize) -> bool {
-        let has_memory = self.data.try_reserve_exact(bytes).is_ok();
-        if !has_memory {
-            self.give_up();
-        }
-        has_memory
-    }
-
-    fn give_up(&mut self) {
-        self.refused = Some(self.needed - self.data.len());
-        (self.data, self.reserved) = (Vec::new(), Reserved::default());
-    }
-}
 
 /// A retrieval that has answered some of its keys. A line of a megabyte is not searched for its end, and its keys not
 /// looked over, each time that it goes on. All places are counted from the beginning of the line.
@@ -228,23 +190,14 @@ impl<E: Engine> Connection<E> {
             return Ok(());
         }
         if let Some(body) = &mut self.body {
-            let missing = body.needed.saturating_sub(body.data.len());
-            let room = missing.min(BODY_STEP_BYTES.max(body.data.len()));
-            let more = (body.data.len() + room).saturating_sub(body.data.capacity());
-            if (more > 0 && !body.reserve(executor.engine.as_ref(), more)) || !body.grow(room) {
+            let Some(room) = body.room(executor.engine.as_ref()) else {
                 self.run(executor, &[])?;
                 return Ok(());
-            }
-            let got = self.stream.read_to(&mut body.data);
-            // The allocator may have given more room than was asked for.
-            let beyond = body.data.len().saturating_sub(body.needed);
-            let input = body.data.split_off(body.data.len() - beyond);
-            if !self.received(got, executor)? {
-                return Ok(());
-            }
-            if self.body_is_whole() {
-                let used = self.run(executor, &input)?;
-                self.keep(input, used);
+            };
+            let got = self.stream.read(room);
+            body.came(got.unwrap_or(0));
+            if self.received(got, executor)? && self.body_is_whole() {
+                self.run(executor, &[])?;
             }
             return Ok(());
         }
@@ -300,7 +253,7 @@ impl<E: Engine> Connection<E> {
     }
 
     fn body_is_whole(&self) -> bool {
-        self.body.as_ref().is_some_and(|body| body.data.len() >= body.needed || body.refused.is_some())
+        self.body.as_ref().is_some_and(Body::is_whole)
     }
 
     /// Runs the commands in `input`; the number of bytes used up.
@@ -397,19 +350,7 @@ impl<E: Engine> Connection<E> {
                         self.needed = data_end;
                         return Step::Incomplete;
                     }
-                    let arrived = &input[length..];
-                    let room = BODY_STEP_BYTES.min(store.length + 2).max(arrived.len());
-                    let mut body = Body {
-                        line: line.to_vec(),
-                        data: Vec::new(),
-                        needed: store.length + 2,
-                        reserved: Reserved::default(),
-                        refused: None,
-                    };
-                    if body.reserve(executor.engine.as_ref(), room) && body.grow(room) {
-                        body.data.extend_from_slice(arrived);
-                    }
-                    body.refused = body.refused.map(|left| left - arrived.len());
+                    let body = Body::begin(line, store.length + 2, &input[length..], executor.engine.as_ref());
                     let is_refused = body.refused.is_some();
                     self.body = Some(body);
                     if is_refused {
@@ -502,7 +443,7 @@ impl<E: Engine> Connection<E> {
                 }
             };
         }
-        match run_store(executor, &mut self.session, &request, &body.data) {
+        match run_store(executor, &mut self.session, &request, body.bytes()) {
             Outcome::Done => true,
             outcome => {
                 self.stop(executor, outcome, 0, 0);

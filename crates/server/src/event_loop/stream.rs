@@ -46,6 +46,21 @@ impl Shared {
         let is_breach = error.kind() == std::io::ErrorKind::InvalidData;
         !std::mem::replace(if is_breach { &mut self.is_broken } else { &mut self.has_failed }, true)
     }
+
+    fn read(
+        &mut self,
+        socket: &OwnedFd,
+        read: impl FnOnce(&mut dyn Link) -> std::io::Result<usize>,
+    ) -> rustix::io::Result<usize> {
+        if self.is_broken {
+            return Err(BREACH);
+        }
+        // First: what the client wrote before it went is in the ring.
+        let is_gone = self.is_gone;
+        let bytes = read(self.rings.as_mut()).map_err(|_| BREACH)?;
+        ring(self.rings.as_mut(), socket);
+        if bytes == 0 && !is_gone { Err(Errno::AGAIN) } else { Ok(bytes) }
+    }
 }
 
 impl Stream {
@@ -113,15 +128,21 @@ impl Stream {
     /// # Errors
     /// As `read` on a socket that does not block.
     pub(crate) fn read_to(&mut self, into: &mut Vec<u8>) -> rustix::io::Result<usize> {
-        let Some(shared) = &mut self.shared else { return read(&self.socket, spare_capacity(into)) };
-        if shared.is_broken {
-            return Err(BREACH);
+        match &mut self.shared {
+            None => read(&self.socket, spare_capacity(into)),
+            Some(shared) => shared.read(&self.socket, |rings| rings.read_to(into)),
         }
-        // First: what the client wrote before it went is in the ring.
-        let is_gone = shared.is_gone;
-        let bytes = shared.rings.read_to(into).map_err(|_| BREACH)?;
-        ring(shared.rings.as_mut(), &self.socket);
-        if bytes == 0 && !is_gone { Err(Errno::AGAIN) } else { Ok(bytes) }
+    }
+
+    /// Reads into `into`, which is not empty, as much as is there. 0 is the end.
+    ///
+    /// # Errors
+    /// As [`read_to`](Stream::read_to).
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> rustix::io::Result<usize> {
+        match &mut self.shared {
+            None => read(&self.socket, into),
+            Some(shared) => shared.read(&self.socket, |rings| rings.read(into)),
+        }
     }
 
     /// Sends as much as the other side takes. Returns the number of bytes.
