@@ -49,8 +49,8 @@ pub struct Options {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TransportChoice {
     /// Over a Unix socket: shared memory if the server offers it, and the socket otherwise. Over TCP: RDMA if both
-    /// sides have a device for it at the addresses of the connection, and the socket otherwise. A server that
-    /// RDMA does not reach three times in a row is used over TCP from then on. RDMA needs the feature `verbs`.
+    /// sides have a device for it at the addresses of the connection, and the socket otherwise. After a refusal or
+    /// a failure of RDMA, connections to this server use TCP for a minute. RDMA needs the feature `verbs`.
     #[default]
     Auto,
     /// The socket.

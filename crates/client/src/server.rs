@@ -26,8 +26,8 @@ const BACK_OFF_MAX: Duration = Duration::from_secs(2);
 /// Calls in a row that may fail on connections that were made.
 const FAILED_CALLS_MAX: u32 = 3;
 
-/// Connections in a row over which RDMA may fail before it is left out. Each attempt takes long.
-const RDMA_FAILURES_MAX: u32 = 3;
+/// The time for which RDMA is left out after it was refused or has failed. An attempt takes long.
+const RDMA_REST: Duration = Duration::from_secs(60);
 
 /// The time that a call has.
 #[derive(Debug, Clone, Copy)]
@@ -66,8 +66,23 @@ struct State {
     health: Health,
     /// The transport of the latest connection.
     transport: Option<TransportKind>,
-    /// Connections in a row over which RDMA did not reach the server.
-    rdma_failures: u32,
+    rdma_rest: RdmaRest,
+}
+
+/// The rest after an attempt at RDMA that was refused or failed.
+#[derive(Default)]
+struct RdmaRest {
+    until: Option<Instant>,
+}
+
+impl RdmaRest {
+    fn begin(&mut self, now: Instant) {
+        self.until = Some(now + RDMA_REST);
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.until.is_none_or(|until| now >= until)
+    }
 }
 
 #[derive(Default)]
@@ -184,27 +199,25 @@ impl Server {
             self.log_in(&mut connection, limit)?;
             Ok(connection)
         };
-        let choice = match self.choice {
-            TransportChoice::Auto if self.state().rdma_failures >= RDMA_FAILURES_MAX => TransportChoice::Socket,
-            choice => choice,
-        };
-        let prepared = connected().and_then(|connection| match connection.upgrade(choice, limit.deadline) {
-            // The server hung up on a command that it does not know, or this process has no descriptor left for memory.
-            // Or the network takes TCP and drops what RDMA sends.
-            Err(error) if choice == TransportChoice::Auto && error.kind() != ErrorKind::TimedOut => {
-                self.state().rdma_failures += u32::from(error.kind() == ErrorKind::NetworkUnreachable);
-                connected()
+        let may_try_rdma = self.choice == TransportChoice::Auto && matches!(self.address, Address::Tcp { .. });
+        let tries_rdma = may_try_rdma && self.state().rdma_rest.is_over(Instant::now());
+        let choice = if may_try_rdma && !tries_rdma { TransportChoice::Socket } else { self.choice };
+        let prepared = connected().and_then(|connection| {
+            let upgraded = connection.upgrade(choice, limit.deadline);
+            let has_rdma = upgraded.as_ref().is_ok_and(|connection| connection.transport() == TransportKind::Rdma);
+            if tries_rdma && !has_rdma {
+                self.state().rdma_rest.begin(Instant::now());
             }
-            upgraded => upgraded.map_err(broken),
+            match upgraded {
+                // The server hung up on a command that it does not know, or this process has no descriptor left for
+                // memory. Or the network takes TCP and drops what RDMA sends.
+                Err(error) if choice == TransportChoice::Auto && error.kind() != ErrorKind::TimedOut => connected(),
+                upgraded => upgraded.map_err(broken),
+            }
         });
         match prepared {
             Ok(connection) => {
-                let mut state = self.state();
-                state.transport = Some(connection.transport());
-                if state.transport == Some(TransportKind::Rdma) {
-                    state.rdma_failures = 0;
-                }
-                drop(state);
+                self.state().transport = Some(connection.transport());
                 Ok(Lease { counted, connection, is_used: false })
             }
             Err(error) => {
@@ -353,5 +366,20 @@ impl Lease<'_> {
         state.idle.push(connection);
         drop(state);
         server.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After three failures in a row, RDMA was never tried again.
+    #[test]
+    fn rdma_is_tried_again_a_minute_after_it_has_failed() {
+        let (mut rest, now) = (RdmaRest::default(), Instant::now());
+        assert!(rest.is_over(now));
+        rest.begin(now);
+        assert!(!rest.is_over(now) && !rest.is_over(now + Duration::from_secs(59)));
+        assert!(rest.is_over(now + Duration::from_secs(60)));
     }
 }

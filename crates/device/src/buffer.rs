@@ -59,14 +59,14 @@ impl Buffer {
         Some(buffer)
     }
 
-    /// Like [`try_new`](Buffer::try_new), for a caller that fills the buffer: its bytes may be those of an earlier buffer
-    /// of this process.
+    /// Like [`try_new`](Buffer::try_new), for a caller that fills the buffer: its bytes may be those of an earlier
+    /// buffer of this process.
     pub fn try_unfilled(bytes: usize) -> Option<Buffer> {
         Some(Buffer::of_any_contents(bytes)?.0)
     }
 
-    /// Lengthens the buffer to `bytes` at least, rounded up to whole pages, and keeps its contents. Bytes behind them may
-    /// be those of an earlier buffer of this process. Returns false if memory runs out; then nothing has changed.
+    /// Lengthens the buffer to `bytes` at least, rounded up to whole pages, and keeps its contents. Bytes behind them
+    /// may be those of an earlier buffer of this process. Returns false if memory runs out; then nothing has changed.
     pub fn try_grow(&mut self, bytes: usize) -> bool {
         let bytes = whole_pages(bytes);
         if bytes <= self.bytes {
@@ -78,7 +78,7 @@ impl Buffer {
             *self = longer;
             return true;
         }
-        // SAFETY: it is a mapping that `of_any_contents` took for this length, or that grew to it. Nothing else uses it.
+        // SAFETY: `of_any_contents` took this mapping for this length, or it grew to it. It has no other user.
         let grown = unsafe { Mapping::from_start(self.pointer, self.bytes) }.grow(bytes);
         let has_grown = grown.is_ok();
         self.pointer = grown.unwrap_or_else(|unchanged| unchanged).into_start();

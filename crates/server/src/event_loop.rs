@@ -46,6 +46,7 @@ use crate::commands::turn::Share;
 use crate::engine::Engine;
 use crate::event_loop::connection::{Connection, READ_BYTES};
 use crate::event_loop::loops::Loops;
+use crate::process::descriptors::Place;
 use crate::protocol::interests;
 use crate::waiting::inbox::{Inbox, Message};
 
@@ -156,7 +157,7 @@ impl<E: Engine> EventLoop<E> {
             self.take_messages(&mut messages);
             self.admit_reads();
             self.executor.quotas.share =
-                Share::of(self.ready.len(), self.loops.open(), self.executor.limits.output_bytes_option);
+                Share::of(self.ready.len(), self.loops.places.taken(), self.executor.limits.output_bytes_option);
             for _ in 0..self.ready.len() {
                 let Some(token) = self.ready.pop_front() else { break };
                 self.serve(token);
@@ -208,7 +209,7 @@ impl<E: Engine> EventLoop<E> {
             return Some(READS_AGAIN);
         }
         // Without a limit for idleness an idle loop sleeps for ever.
-        (self.loops.limits.idle_timeout.is_some() && self.open > 0).then_some(SWEEP_EVERY)
+        (self.loops.idle_timeout.is_some() && self.open > 0).then_some(SWEEP_EVERY)
     }
 
     fn periodic(&mut self) {
@@ -218,7 +219,7 @@ impl<E: Engine> EventLoop<E> {
                 self.rest_listeners();
             }
         }
-        if let Some(limit) = self.loops.limits.idle_timeout
+        if let Some(limit) = self.loops.idle_timeout
             && self.executor.moment.now.saturating_duration_since(self.swept) >= SWEEP_EVERY
         {
             self.swept = self.executor.moment.now;
@@ -299,7 +300,7 @@ impl<E: Engine> EventLoop<E> {
         let counters = Arc::clone(&self.executor.counters);
         for message in messages.drain(..) {
             match message {
-                Message::Accepted { socket, local } => self.adopt(socket, local),
+                Message::Accepted { socket, local, place } => self.adopt(socket, local, place),
                 Message::Taken { batch } => self.taken(batch),
                 Message::Room => {
                     self.executor.batcher.may_enter();
@@ -330,6 +331,14 @@ impl<E: Engine> EventLoop<E> {
                         self.make_ready(token);
                     } else {
                         self.executor.stripes.release(stripe);
+                    }
+                }
+                Message::Greeted { connection: token, outcome } => {
+                    if let Some(connection) = self.connection(token) {
+                        connection.greet(outcome);
+                        self.make_ready(token);
+                    } else if let Ok((rings, _, held)) = outcome {
+                        self.executor.greeter.end(rings, held);
                     }
                 }
                 Message::Fed { connection } => self.dirty.push(connection),
@@ -524,23 +533,23 @@ impl<E: Engine> EventLoop<E> {
     }
 
     fn deal(&mut self, socket: OwnedFd, local: bool) {
-        if !self.loops.try_open_connection() {
+        let Some(place) = self.loops.places.take() else {
             self.refuse(&socket);
             return;
-        }
+        };
         let inboxes = &self.loops.inboxes;
         self.next_loop = (self.next_loop + 1) % inboxes.len();
         if self.next_loop == self.executor.loop_index {
-            self.adopt(socket, local);
+            self.adopt(socket, local, place);
         } else {
-            inboxes[self.next_loop].post(Message::Accepted { socket, local });
+            inboxes[self.next_loop].post(Message::Accepted { socket, local, place });
         }
     }
 
-    fn adopt(&mut self, socket: OwnedFd, local: bool) {
+    fn adopt(&mut self, socket: OwnedFd, local: bool, place: Place) {
         self.executor.counters.add(Counter::ConnectionsOpened, 1);
         if self.stopping {
-            self.count_closed();
+            self.executor.counters.add(Counter::ConnectionsClosed, 1);
             return;
         }
         if !local {
@@ -556,18 +565,13 @@ impl<E: Engine> EventLoop<E> {
         let token = u64::from(self.generations[slot]) << 32 | slot as u64;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let added = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags);
-        let connection = Connection::new(socket, local, token, self.executor.moment.now);
+        let connection = Connection::new((socket, place), local, token, self.executor.moment.now);
         self.tell(&connection, None);
         self.connections[slot] = Some(Box::new(connection));
         self.open += 1;
         if added.is_err() {
             self.close(token, Closed::Normal);
         }
-    }
-
-    fn count_closed(&self) {
-        self.executor.counters.add(Counter::ConnectionsClosed, 1);
-        self.loops.connection_closed();
     }
 
     /// Tells watchers that a connection has begun, or has ended for a reason.
@@ -583,13 +587,17 @@ impl<E: Engine> EventLoop<E> {
         if self.connection(token).is_none() {
             return;
         }
-        if let Some(connection) = self.connections.get_mut(slot).and_then(Option::take) {
+        if let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) {
             if let Some(stripe) = connection.session.granted {
                 self.executor.stripes.release(stripe);
             }
             self.tell(&connection, Some(why));
             let watches = connection.session.watches;
+            let remote = connection.stream.take_remote();
             drop(connection);
+            if let Some((rings, held)) = remote {
+                self.executor.greeter.end(rings, held);
+            }
             if watches {
                 self.executor.stats.watchers.forget_gone();
             }
@@ -598,7 +606,7 @@ impl<E: Engine> EventLoop<E> {
         self.generations[slot] = (self.generations[slot] + 1) & 0x7fff_ffff;
         self.free.push(slot);
         self.open -= 1;
-        self.count_closed();
+        self.executor.counters.add(Counter::ConnectionsClosed, 1);
     }
 
     fn close_all(&mut self) {

@@ -19,6 +19,7 @@ use crate::event_loop::{EventLoop, Listener};
 use crate::server::listening::{Listening, listen, listen_tcp};
 use crate::server::options::check;
 use crate::server::parts::{Capacity, Parts, warnings};
+use crate::waiting::greeting;
 use crate::waiting::inbox::{Inbox, Message};
 use rustix::event::EventfdFlags;
 use situ_base::{StoreClock, lock};
@@ -71,13 +72,17 @@ impl Server {
         let refused = durable.unreserved();
         warned.extend(refused.map(|error| format!("clients can read and delete, and store nothing yet: {error}")));
         let users = users.map(|(users, _)| users);
-        let parts = Parts::new(options, &capacity, &addresses, (Arc::clone(&engine), durable), users)?;
+        let mut parts = Parts::new(options, &capacity, &addresses, (Arc::clone(&engine), durable), users)?;
         let mut server = Server::without_threads(&parts)?;
         server.addresses = addresses;
         server.connections_max = capacity.connections_max;
         server.warnings = warned;
         server.unix_socket = options.unix_socket.clone();
         server.start_loops(&parts, listeners)?;
+        if let Some(errands) = parts.errands.take() {
+            // It ends after the loops.
+            server.spawn("situ-rdma".to_owned(), move || greeting::run(errands))?;
+        }
         if let Some(listener) = http {
             server.start_http(listener, engine, &parts)?;
         }

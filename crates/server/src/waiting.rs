@@ -1,10 +1,12 @@
 //! The things that a connection waits for, and the inbox that wakes its event loop.
 //!
-//! A connection waits for the [stripe](stripe) of a key, a [read](fetch), [room](room) for its batch, or the text of a
-//! [feed].
+//! A connection waits for the [stripe](stripe) of a key, a [read](fetch), [room](room) for its batch, the text of a
+//! [feed], or its [greeting].
 
 pub(crate) mod feed;
 pub(crate) mod fetch;
+pub(crate) mod greeting;
+pub(crate) mod held;
 pub(crate) mod inbox;
 pub(crate) mod room;
 pub(crate) mod stripe;
@@ -32,4 +34,6 @@ pub(crate) enum Wait {
     Answers,
     /// The engine has not taken the batch with its last change, or cannot take another change.
     Admission,
+    /// Its remote memory is being made.
+    Greeting,
 }

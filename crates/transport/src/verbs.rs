@@ -6,7 +6,7 @@
 //!
 //! * [`Wish`], and then [`ClientEnd::upgrade_remote`](crate::ClientEnd::upgrade_remote): the client's half of the
 //!   greeting.
-//! * [`Offer`], [`accept`] and [`answer`]: the server's half.
+//! * [`Offer`] and [`accept`]: the server's half.
 //! * [`RemoteRings`]: one side of a connection, a [`Link`](crate::Link).
 //!
 //! **Modules.** `library` has the types and functions of libibverbs, which is loaded at run time. `pair` makes all
@@ -22,7 +22,7 @@ mod pair;
 mod port;
 mod remote;
 
-pub use greeting::{Accepted, NoOffer, Offer, REQUEST_WORD, VERSION, Wish, accept, answer};
+pub use greeting::{Accepted, Ends, NoOffer, Offer, REQUEST_WORD, VERSION, Wish, accept};
 pub use port::devices;
 pub use remote::RemoteRings;
 

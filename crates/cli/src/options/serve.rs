@@ -44,7 +44,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_ring_bytes)]
     pub(crate) shared_ring: u64,
     /// RDMA devices over which TCP clients may move their connections: auto for any with the address of the
-    /// connection, off, or the name of one
+    /// connection, off, or the name of one. Rings of these connections take at most an eighth of the machine's memory
     #[arg(long, value_name = "DEVICE", default_value = "off", value_parser = parse_rdma)]
     pub(crate) rdma: RdmaDevices,
     /// Address that answers HTTP requests for /metrics (Prometheus) and /healthz

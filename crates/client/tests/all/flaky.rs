@@ -387,3 +387,31 @@ fn a_server_that_hangs_up_on_the_wish_for_shared_memory_is_served_over_the_socke
     client.set("key", "value", ()).unwrap();
     assert_eq!(client.transports()[0].1, Some(TransportKind::UnixSocket));
 }
+
+/// Each attempt at RDMA registers memory and takes a round trip. A client tried it with each connection.
+#[cfg(feature = "verbs")]
+#[test]
+fn a_server_that_refuses_rdma_is_not_asked_again_for_a_while() {
+    let Some(host) = crate::wire::rdma_address() else { return };
+    let (accepted, asked) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+    let counted = Arc::clone(&asked);
+    let address = listen(&format!("{host}:0"), TransportKind::Tcp, Arc::clone(&accepted), move |_, guest| {
+        let mut line = guest.line();
+        if line.starts_with("rdma ") {
+            counted.fetch_add(1, Ordering::SeqCst);
+            guest.say("SERVER_ERROR all memory for RDMA is taken\r\n");
+            line = guest.line();
+        }
+        if line.starts_with("get ") {
+            guest.say("END\r\n");
+        }
+    });
+    let mut options = Options::new([address]);
+    options.timeout = PATIENCE;
+    let client = Client::open(&options).unwrap();
+    while accepted.load(Ordering::SeqCst) < 5 {
+        assert!(client.get("key").unwrap().is_none());
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    assert_eq!(client.transports()[0].1, Some(TransportKind::Tcp));
+}

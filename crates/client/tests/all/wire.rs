@@ -115,9 +115,10 @@ fn greet_remote(socket: OwnedFd) -> io::Result<Box<dyn Wire>> {
     use situ_transport::verbs;
     let line = line_of(&socket)?;
     let offer = line.trim_end().strip_prefix(verbs::REQUEST_WORD).map(|rest| verbs::Offer::parse(rest.as_bytes()));
-    let accepted = verbs::accept(&socket, &offer.unwrap().unwrap(), None, 64 << 10)?;
-    verbs::answer(&socket, &accepted)?;
-    let mut wire = InMemory { rings: Box::new(accepted.rings), socket };
+    let verbs::Accepted { rings, line } =
+        verbs::accept(verbs::Ends::of(&socket)?, &offer.unwrap().unwrap(), None, 64 << 10)?;
+    assert_eq!(rustix::io::write(&socket, line.as_bytes())?, line.len());
+    let mut wire = InMemory { rings: Box::new(rings), socket };
     wire.read_exact(&mut [0; "mn\r\n".len()])?;
     wire.write_all(b"MN\r\n")?;
     Ok(Box::new(wire))

@@ -109,8 +109,8 @@ impl Mapping {
         }
     }
 
-    /// Returns memory of `bytes`, which are more, that begins with the contents of this one. The system moves it, without
-    /// a copy. Returns `None` if the system has none. Only memory that is too long to be kept grows.
+    /// Lengthens memory that is too long to be kept to `bytes`. The system moves it, without a copy of its contents. If
+    /// the system has too little, the mapping comes back as it was.
     pub(super) fn grow(mut self, bytes: usize) -> Result<Mapping, Mapping> {
         assert!(self.bytes > KEPT_LENGTH_MAX && bytes > self.bytes, "memory of {} bytes grows to {bytes}", self.bytes);
         // SAFETY: this is the only owner of the mapping, which has this length.

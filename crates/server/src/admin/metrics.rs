@@ -111,7 +111,6 @@ pub(crate) enum Counter {
     Keys,
     DiskReads,
     ConnectionsShared,
-    #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "without the feature there are none"))]
     ConnectionsRemote,
 }
 

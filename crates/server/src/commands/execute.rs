@@ -45,6 +45,7 @@ use crate::protocol::interests;
 use crate::protocol::parse::{Request, next_key};
 use crate::waiting::feed::{Feed, FeedReader};
 use crate::waiting::fetch::{Fetched, Reads};
+use crate::waiting::greeting::Greeter;
 use crate::waiting::inbox::Inbox;
 use crate::waiting::stripe::Stripes;
 use crate::waiting::{StripeIndex, Wait};
@@ -140,7 +141,6 @@ pub(crate) struct Limits {
     /// The largest ring of a connection in shared or remote memory; 0 if there are none.
     pub(crate) shared_ring_bytes_max: u64,
     /// The devices for connections in remote memory.
-    #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "without the feature there are none"))]
     pub(crate) rdma: RdmaDevices,
 }
 
@@ -178,6 +178,8 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) batcher: Batcher,
     /// The reads of this loop that are under way.
     pub(crate) read_side: ReadSide<E::Value>,
+    /// Makes connections in remote memory.
+    pub(crate) greeter: Greeter,
 }
 
 impl<E: Engine> Executor<E> {
@@ -197,8 +199,8 @@ impl<E: Engine> Executor<E> {
         self.batcher.take_held()
     }
 
-    /// Records `bytes` bytes of values of an engine that never waits: they are copied here, or when they are sent. Other
-    /// engines' writes wait, and are counted then.
+    /// Records `bytes` bytes of values of an engine that never waits: they are copied here, or when they are sent.
+    /// Other engines' writes wait, and are counted then.
     pub(crate) fn has_copied(&self, bytes: usize) {
         if self.engine.cache().is_some() {
             self.quotas.copied(bytes);

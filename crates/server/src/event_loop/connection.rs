@@ -37,11 +37,13 @@ use crate::commands::output::{Output, Progress};
 use crate::engine::Engine;
 use crate::event_loop::connection::body::Body;
 use crate::event_loop::stream::Stream;
+use crate::process::descriptors::Place;
 use crate::protocol::auth::{self, Users};
 use crate::protocol::foreign::{self, Protocol};
 use crate::protocol::parse::{Request, find, parse};
 use crate::waiting::feed::Taken;
 use crate::waiting::fetch::{Arrival, Reads};
+use crate::waiting::held::Greeted;
 use crate::waiting::{StripeIndex, Wait};
 
 /// One read from a socket.
@@ -110,6 +112,10 @@ pub(crate) struct Connection<E: Engine> {
     pub(crate) peer: Option<SocketAddr>,
     /// The client is on a Unix socket.
     local: bool,
+    /// The outcome of a greeting, for the command that waited for it.
+    greeted: Option<Greeted>,
+    /// The place of the socket's descriptor.
+    _place: Place,
     /// The time at which a byte was last received or sent.
     pub(crate) active: Instant,
 }
@@ -118,13 +124,15 @@ pub(crate) struct Connection<E: Engine> {
 pub(crate) struct Broken;
 
 impl<E: Engine> Connection<E> {
-    pub(crate) fn new(socket: OwnedFd, local: bool, token: u64, now: Instant) -> Connection<E> {
+    pub(crate) fn new((socket, place): (OwnedFd, Place), local: bool, token: u64, now: Instant) -> Connection<E> {
         let output = Output::new();
         let descriptor = socket.as_raw_fd();
         let peer = getpeername(&socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
         Connection {
             stream: Stream::new(socket),
+            _place: place,
             local,
+            greeted: None,
             session: Session {
                 token,
                 output,
@@ -474,8 +482,8 @@ impl<E: Engine> Connection<E> {
             Wait::ReadSlot => executor.read_side.fetches.wait(self.session.token),
             Wait::Turn => executor.counters.add(Counter::ConnectionYields, 1),
             Wait::Admission => executor.batcher.hold(self.session.token),
-            // An owner, the loop's mailbox or the client ends the others.
-            Wait::Stripe(_) | Wait::Read | Wait::Output | Wait::Feed | Wait::Answers => {}
+            // An owner, the loop's mailbox, the client or the greeting ends the others.
+            Wait::Stripe(_) | Wait::Read | Wait::Output | Wait::Feed | Wait::Answers | Wait::Greeting => {}
         }
     }
 
@@ -524,6 +532,13 @@ impl<E: Engine> Connection<E> {
             self.session.granted = Some(stripe);
         }
         waits
+    }
+
+    /// Gives the command that waits for a greeting its outcome. The caller makes the connection ready.
+    pub(crate) fn greet(&mut self, outcome: Greeted) {
+        assert!(self.parked == Some(Wait::Greeting), "a greeting ends while its connection is {:?}", self.parked);
+        self.parked = None;
+        self.greeted = Some(outcome);
     }
 
     /// Lets the connection go on if the engine held it back; false if it did not.

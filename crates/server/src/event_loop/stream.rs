@@ -4,7 +4,7 @@
 //! for a wake-up ([`Stream::may_sleep`]): a bell of the client on the socket, or an event of the RDMA device on a
 //! descriptor of its own. A client that is gone shows itself at the socket: what it has written before is still read.
 
-use crate::engine::cache::Reserved;
+use crate::waiting::held::Held;
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read};
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
@@ -36,8 +36,7 @@ struct Shared {
     /// The loop looks at the rings: no bell was asked for.
     is_watched: bool,
     spin: Spin,
-    /// The memory of the rings, as the engine counts it.
-    _reserved: Reserved,
+    held: Held,
 }
 
 impl Shared {
@@ -69,7 +68,7 @@ impl Stream {
     }
 
     /// Moves the connection into memory. The client knows.
-    pub(crate) fn share(&mut self, rings: Box<dyn Link>, reserved: Reserved) {
+    pub(crate) fn share(&mut self, rings: Box<dyn Link>, held: Held) {
         let shared = Shared {
             rings,
             is_gone: false,
@@ -78,7 +77,7 @@ impl Stream {
             is_registered: false,
             is_watched: false,
             spin: Spin::default(),
-            _reserved: reserved,
+            held,
         };
         self.shared = Some(Box::new(shared));
         // The client's end may have been announced already.
@@ -96,6 +95,12 @@ impl Stream {
         if let Some(shared) = &mut self.shared {
             shared.is_broken = true;
         }
+    }
+
+    /// Returns the rings in remote memory, for the end of the connection.
+    pub(crate) fn take_remote(&mut self) -> Option<(Box<dyn Link>, Held)> {
+        let Shared { rings, held, .. } = *self.shared.take_if(|shared| shared.held.is_remote())?;
+        Some((rings, held))
     }
 
     /// Returns true if the end of the connection takes away no byte that was sent. If not, the rings
@@ -277,7 +282,7 @@ mod tests {
     fn stream(kind: ErrorKind) -> (Stream, OwnedFd) {
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
         let mut stream = Stream::new(here.into());
-        stream.share(Box::new(Broken { unread: b"set a 0 0 1 noreply\r\nx\r\n".to_vec(), kind }), Reserved::default());
+        stream.share(Box::new(Broken { unread: b"set a 0 0 1 noreply\r\nx\r\n".to_vec(), kind }), Held::default());
         (stream, there.into())
     }
 

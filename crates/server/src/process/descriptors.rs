@@ -4,12 +4,15 @@
 //! able to use up the limit:
 //!
 //! 1. The soft limit, 1024 on most systems, is raised to the hard one, before the store is opened.
-//! 2. Connections are held to what the limit leaves when [`reserve`] descriptors are set aside.
+//! 2. Connections are held to what the limit leaves when [`reserve`] descriptors are set aside. One over RDMA takes two
+//!    descriptors, and so two of the [places](Places).
 //!
 //! **Rejected.** Refusing to start when `max_connections` cannot be met, as memcached does: the default would not start
 //! under a small hard limit.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The least that is set aside: the store's log files and tables, listeners, HTTP.
 const RESERVE_MIN: u64 = 96;
@@ -54,9 +57,50 @@ pub(crate) fn connections_max(limit: u64, wanted: usize, threads: usize) -> Resu
     }
 }
 
+/// The places that connections take, one for each descriptor.
+pub(crate) struct Places {
+    max: usize,
+    taken: AtomicUsize,
+}
+
+/// A place that is taken until this is dropped.
+pub(crate) struct Place(Arc<Places>);
+
+impl Places {
+    pub(crate) fn new(max: usize) -> Arc<Places> {
+        Arc::new(Places { max, taken: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn taken(&self) -> usize {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// Takes a place, if one is left.
+    pub(crate) fn take(self: &Arc<Self>) -> Option<Place> {
+        let before = self.taken.fetch_add(1, Ordering::Relaxed);
+        let place = Place(Arc::clone(self));
+        (before < self.max).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_taken_until_it_is_dropped() {
+        let places = Places::new(2);
+        let taken = [places.take(), places.take()];
+        assert!(taken.iter().all(Option::is_some) && places.take().is_none() && places.taken() == 2);
+        drop(taken);
+        assert!(places.take().is_some() && places.taken() == 0);
+    }
 
     #[test]
     fn connections_leave_a_quarter_of_the_descriptors_and_never_less_than_the_store_needs() {

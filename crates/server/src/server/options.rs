@@ -29,6 +29,10 @@ pub struct ServerOptions {
     /// (`docs/formats/remote-memory.md`). Their rings are no larger than `shared_ring_bytes_max`. Needs the feature
     /// `verbs`; without it, there are none. Default: none.
     pub rdma: RdmaDevices,
+    /// The memory of all connections in remote memory, in bytes. It is locked: the system can neither swap it out nor
+    /// take it back. A client beyond the bound is refused, and goes on over its socket. Default: `None`, an eighth of
+    /// the memory of the machine, or of the process's control group.
+    pub rdma_bytes_max: Option<u64>,
     /// The address that serves `/metrics` and `/healthz` over HTTP, if any. Default: none.
     pub http: Option<SocketAddr>,
     /// Event loops, each a thread. 0 takes one per core. Default: 0.
@@ -65,6 +69,7 @@ impl Default for ServerOptions {
             unix_socket_mode: 0o700,
             shared_ring_bytes_max: 1 << 20,
             rdma: RdmaDevices::default(),
+            rdma_bytes_max: None,
             http: None,
             threads: 0,
             max_connections: 10_240,

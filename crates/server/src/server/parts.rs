@@ -14,19 +14,22 @@ use crate::commands::turn::{Quotas, Share};
 use crate::engine::cache::{CacheExtras, EvictedItem};
 use crate::engine::durable::Durable;
 use crate::engine::{Engine, MAX_VALUE_BYTES_LIMIT};
-use crate::event_loop::loops::{LoopLimits, Loops};
-use crate::process::descriptors;
+use crate::event_loop::loops::Loops;
+use crate::process::descriptors::{self, Places};
+use crate::process::pressure::machine_memory_bytes;
 use crate::protocol::auth::Users;
 use crate::protocol::interests;
 use crate::server::listening::BACKLOG;
 use crate::server::options::{ServerOptions, StartError};
 use crate::waiting::fetch::{Fetches, READS_MAX};
+use crate::waiting::greeting::{Errand, Greeter};
 use crate::waiting::inbox::Inbox;
 use crate::waiting::room::Room;
 use crate::waiting::stripe::Stripes;
+use situ_transport::RdmaDevices;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, AtomicUsize};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 const _: () = assert!(MAX_VALUE_BYTES_LIMIT + BATCH_BYTES_MAX + (512 << 10) <= situ::BATCH_BYTES_MAX);
@@ -74,6 +77,9 @@ pub(crate) struct Parts<E: Engine> {
     access: Arc<AccessTable>,
     limits: Limits,
     reads_max: usize,
+    greeter: Greeter,
+    /// The work of the thread for connections in remote memory; `None` if there are none.
+    pub(crate) errands: Option<mpsc::Receiver<Errand>>,
 }
 
 impl<E: Engine> Parts<E> {
@@ -98,7 +104,11 @@ impl<E: Engine> Parts<E> {
         let watchers = Arc::new(Watchers::default());
         tell_evictions(&*engine, &watchers);
         let idle_timeout = Duration::from_secs(options.idle_timeout_seconds);
+        let places = Places::new(connections_max);
+        let (greeter, errands) = Greeter::new(Arc::clone(&places), remote_ring_bytes_max(options));
         Ok(Parts {
+            greeter,
+            errands: (options.rdma != RdmaDevices::Off).then_some(errands),
             durable,
             stats: Arc::new(StatsSource {
                 counters: (0..threads).map(|_| Arc::<Counters>::default()).collect(),
@@ -131,8 +141,8 @@ impl<E: Engine> Parts<E> {
             loops: Arc::new(Loops {
                 inboxes,
                 clock,
-                limits: LoopLimits { connections_max, idle_timeout: (!idle_timeout.is_zero()).then_some(idle_timeout) },
-                open: AtomicUsize::new(0),
+                places,
+                idle_timeout: (!idle_timeout.is_zero()).then_some(idle_timeout),
                 stop_at: Arc::default(),
             }),
         })
@@ -164,8 +174,17 @@ impl<E: Engine> Parts<E> {
             },
             quotas: Quotas::new(Share::of(0, 0, self.limits.output_bytes_option)),
             read_side: ReadSide { fetches, reader },
+            greeter: self.greeter.clone(),
         }
     }
+}
+
+/// Returns the memory that all connections in remote memory may have.
+fn remote_ring_bytes_max(options: &ServerOptions) -> u64 {
+    /// The memory of a machine that does not say how much it has.
+    const UNKNOWN_BYTES: u64 = 4 << 30;
+    let machine = || machine_memory_bytes().unwrap_or(UNKNOWN_BYTES);
+    options.rdma_bytes_max.unwrap_or_else(|| machine() / 8)
 }
 
 /// Sends events to watchers for items that the engine evicts.

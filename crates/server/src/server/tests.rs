@@ -581,3 +581,45 @@ fn a_server_that_stops_runs_a_command_that_waited_for_a_stripe() {
         assert_eq!(answers, "STORED\r\nVALUE big 0 1\r\nv\r\nEND\r\nSTORED\r\n");
     });
 }
+
+/// A loop made the server's end of a connection over RDMA itself, and its other connections waited.
+#[cfg(feature = "verbs")]
+#[test]
+fn other_connections_go_on_while_remote_memory_is_made() {
+    let engine = MemoryEngine::start(None);
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        threads: 1,
+        rdma: situ_transport::RdmaDevices::Any,
+        ..ServerOptions::default()
+    };
+    let capacity = Capacity::of(&options).unwrap();
+    let Listening { listeners, addresses, .. } = listen(&options).unwrap();
+    let durable = Arc::new(Durable::open(Arc::clone(&engine)).unwrap());
+    let mut parts = Parts::new(&options, &capacity, &addresses, (engine, durable), None).unwrap();
+    let mut server = Server::without_threads(&parts).unwrap();
+    server.addresses = addresses;
+    server.start_loops(&parts, listeners).unwrap();
+    // There is no thread that makes memory.
+    let errands = parts.errands.take().unwrap();
+    let mut moving = connect(&server);
+    moving.write_all(b"rdma 1 4096 1024 17 1 0 1\r\n").unwrap();
+    let greeting = errands.recv().unwrap();
+    // Commands that come too early are run when the memory was refused.
+    moving.write_all(b"set early 0 0 1\r\nx\r\n").unwrap();
+    let mut other = connect(&server);
+    for _ in 0..100 {
+        assert_eq!(ask(&mut other, "get early\r\n"), "END\r\n");
+    }
+    greeting.run();
+    let answer = ask(&mut moving, "");
+    assert_eq!(answer, "SERVER_ERROR no RDMA device here has the address 127.0.0.1\r\nSTORED\r\n");
+    // A client that goes meanwhile leaves nothing.
+    moving.write_all(b"rdma 1 4096 1024 17 1 0 1\r\n").unwrap();
+    let greeting = errands.recv().unwrap();
+    drop(moving);
+    greeting.run();
+    while parts.loops.places.taken() > 1 {
+        ask(&mut other, "");
+    }
+}

@@ -12,12 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::engine::EngineError;
+use crate::process::descriptors::Place;
 use crate::waiting::StripeIndex;
+use crate::waiting::held::Greeted;
 
 /// News for an event loop.
 pub(crate) enum Message {
     /// A listener took a connection for this loop.
-    Accepted { socket: OwnedFd, local: bool },
+    Accepted { socket: OwnedFd, local: bool, place: Place },
     /// The engine has taken a batch that it made wait.
     Taken { batch: u64 },
     /// There may be room for a batch again.
@@ -28,6 +30,8 @@ pub(crate) enum Message {
     Arrived,
     /// `stripe` now belongs to `connection`.
     Granted { connection: u64, stripe: StripeIndex },
+    /// The connection's greeting has ended.
+    Greeted { connection: u64, outcome: Greeted },
     /// There is text in the connection's feed.
     Fed { connection: u64 },
     /// Finish what was read, then end.

@@ -50,6 +50,27 @@ fn a_refusal_says_why_and_the_connection_goes_on() {
     assert_eq!(said(&mut tcp, OFFER), "SERVER_ERROR connections in memory are switched off\r\n");
 }
 
+/// The memory of all connections over RDMA had no bound but that of the system, and none of their descriptors was counted
+/// but the socket's.
+#[test]
+fn memory_and_descriptors_have_bounds_and_a_refused_client_goes_on() {
+    let small = serve(|options| options.rdma_bytes_max = Some(8191));
+    let mut tcp = TcpStream::connect(small.addresses()[0]).unwrap();
+    assert_eq!(said(&mut tcp, OFFER), "SERVER_ERROR all memory for RDMA, 8191 bytes, is taken\r\n");
+    assert_eq!(said(&mut tcp, "mn\r\n"), "MN\r\n");
+    let full = serve(|options| (options.rdma_bytes_max, options.max_connections) = (Some(8192), 2));
+    let mut others: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(full.addresses()[0]).unwrap()).collect();
+    assert!(others.iter_mut().all(|tcp| said(tcp, "mn\r\n") == "MN\r\n"));
+    let refused = "SERVER_ERROR too many connections: one over RDMA takes the place of two\r\n";
+    assert_eq!(said(&mut others[0], OFFER), refused);
+    others.pop();
+    // The server closes the other connection at some time. The memory and the place of a failed greeting are free again.
+    while said(&mut others[0], OFFER) == refused {}
+    for _ in 0..3 {
+        assert!(said(&mut others[0], OFFER).starts_with("SERVER_ERROR no RDMA device here"));
+    }
+}
+
 /// Memory is registered for users only.
 #[test]
 fn strangers_get_no_memory() {

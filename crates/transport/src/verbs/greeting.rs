@@ -78,13 +78,26 @@ impl fmt::Display for Offer {
     }
 }
 
-/// Returns the IP addresses of both ends of a TCP socket, this one first.
-fn addresses(socket: impl AsFd) -> io::Result<[IpAddr; 2]> {
-    let other = getpeername(&socket)?.ok_or(ErrorKind::NotConnected)?;
-    let both = [getsockname(&socket)?, other].map(|address| SocketAddr::try_from(address).map(|address| address.ip()));
-    match both {
-        [Ok(own), Ok(other)] => Ok([own, other]),
-        _ => Err(io::Error::new(ErrorKind::Unsupported, "RDMA needs a TCP socket")),
+/// The IP addresses of both ends of a TCP socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ends {
+    own: IpAddr,
+    other: IpAddr,
+}
+
+impl Ends {
+    /// Returns the addresses of a socket.
+    ///
+    /// # Errors
+    /// The socket is none of TCP, or not connected.
+    pub fn of(socket: impl AsFd) -> io::Result<Ends> {
+        let other = getpeername(&socket)?.ok_or(ErrorKind::NotConnected)?;
+        let both =
+            [getsockname(&socket)?, other].map(|address| SocketAddr::try_from(address).map(|address| address.ip()));
+        match both {
+            [Ok(own), Ok(other)] => Ok(Ends { own, other }),
+            _ => Err(io::Error::new(ErrorKind::Unsupported, "RDMA needs a TCP socket")),
+        }
     }
 }
 
@@ -102,31 +115,21 @@ fn port_of(address: IpAddr, device: Option<&str>) -> io::Result<Port> {
 pub struct Accepted {
     /// The server's side.
     pub rings: RemoteRings,
-    line: String,
+    /// The server's numbers, to be sent over the socket. All that was sent before has left the server.
+    pub line: String,
 }
 
 /// Makes the server's side of a connection with the client of a TCP socket, in rings of at most `most` bytes. The
-/// device is the one that has the socket's address, or the one that is named, if that has it.
+/// device is the one that has the socket's address, or the one that is named, if that has it. This takes milliseconds:
+/// it opens the device, and registers memory.
 ///
 /// # Errors
 /// There is no such device, or it refuses.
-pub fn accept(socket: impl AsFd, client: &Offer, device: Option<&str>, most: u64) -> io::Result<Accepted> {
-    let [own, other] = addresses(socket)?;
+pub fn accept(Ends { own, other }: Ends, client: &Offer, device: Option<&str>, most: u64) -> io::Result<Accepted> {
     let ring_bytes = ring_bytes_for(client.ring_bytes, most);
     let end = Unconnected::new(port_of(own, device)?, ring_bytes)?;
     let line = format!("{ANSWER_WORD} {}\r\n", Offer { ring_bytes, numbers: end.numbers() });
     Ok(Accepted { rings: end.connect(gid_of(other), client.numbers, ring_bytes)?, line })
-}
-
-/// Sends the server's numbers to the client. All that was sent before has left the server.
-///
-/// # Errors
-/// The socket does not take them.
-pub fn answer(socket: impl AsFd, accepted: &Accepted) -> io::Result<()> {
-    match send(socket, accepted.line.as_bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT)? {
-        sent if sent < accepted.line.len() => Err(ErrorKind::WouldBlock.into()),
-        _ => Ok(()),
-    }
 }
 
 /// A client's end that is not connected yet.
@@ -152,7 +155,7 @@ impl Wish {
     /// [`ErrorKind::Unsupported`] if no device has the socket's address, or there is no library. The device refuses.
     pub fn new(socket: impl AsFd, ring_bytes: u64) -> io::Result<Wish> {
         assert!(ring_bytes == ring_bytes_for(ring_bytes, RING_BYTES_MAX), "a ring's length");
-        let [own, server] = addresses(socket)?;
+        let Ends { own, other: server } = Ends::of(socket)?;
         Ok(Wish { end: Unconnected::new(port_of(own, None)?, ring_bytes)?, ring_bytes, server })
     }
 
@@ -160,7 +163,7 @@ impl Wish {
     #[cfg(test)]
     pub(super) fn connect_within(self, socket: impl AsFd) -> (RemoteRings, RemoteRings) {
         let client = Offer { ring_bytes: self.ring_bytes, numbers: self.end.numbers() };
-        let Accepted { rings, line } = accept(socket, &client, None, RING_BYTES_MAX).unwrap();
+        let Accepted { rings, line } = accept(Ends::of(socket).unwrap(), &client, None, RING_BYTES_MAX).unwrap();
         let server = Offer::parse(line.trim_end().strip_prefix(ANSWER_WORD).unwrap().as_bytes()).unwrap();
         (self.end.connect(gid_of(self.server), server.numbers, self.ring_bytes).unwrap(), rings)
     }

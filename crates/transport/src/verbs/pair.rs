@@ -17,7 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The time after which the device repeats what was not acknowledged: 4.096 µs times two to this power, 67 ms.
 const TIMEOUT: u8 = 14;
@@ -105,13 +105,15 @@ struct Device {
     functions: &'static Functions,
 }
 
+/// The devices that are open, by name. They stay open when no connection uses them: opening one takes milliseconds.
+static OPEN: Mutex<Option<HashMap<String, Arc<Device>>>> = Mutex::new(None);
+
 impl Device {
     fn open(name: &str) -> io::Result<Arc<Device>> {
-        static OPEN: Mutex<Option<HashMap<String, Weak<Device>>>> = Mutex::new(None);
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         let open = open.get_or_insert_default();
-        if let Some(device) = open.get(name).and_then(Weak::upgrade) {
-            return Ok(device);
+        if let Some(device) = open.get(name) {
+            return Ok(Arc::clone(device));
         }
         let functions = functions().map_err(|reason| io::Error::new(io::ErrorKind::Unsupported, reason))?;
         let mut count = 0;
@@ -134,9 +136,14 @@ impl Device {
         // SAFETY: the list is the library's, and not used any more.
         unsafe { (functions.ibv_free_device_list)(list) };
         let device = Arc::new(Device { context: opened?, functions });
-        open.retain(|_, device| device.strong_count() > 0);
-        open.insert(name.to_owned(), Arc::downgrade(&device));
+        open.insert(name.to_owned(), Arc::clone(&device));
         Ok(device)
+    }
+
+    /// Opens the device again for the next connection: this one has failed, and may be gone.
+    fn forget(self: &Arc<Self>) {
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.get_or_insert_default().retain(|_, device| !Arc::ptr_eq(device, self));
     }
 
     fn table(&self) -> library::Context {
@@ -213,11 +220,26 @@ impl Pair {
     pub(super) fn new(
         port: Port,
         memory: &Arc<SharedMemory>,
+        rings: [Range<usize>; 2],
+        requests: [u32; 2],
+        psn: u32,
+    ) -> io::Result<Pair> {
+        let device = Device::open(&port.device)?;
+        let made = Pair::on(Arc::clone(&device), port, memory, rings, requests, psn);
+        if made.is_err() {
+            device.forget();
+        }
+        made
+    }
+
+    fn on(
+        device: Arc<Device>,
+        port: Port,
+        memory: &Arc<SharedMemory>,
         [incoming, outgoing]: [Range<usize>; 2],
         [sends, receives]: [u32; 2],
         psn: u32,
     ) -> io::Result<Pair> {
-        let device = Device::open(&port.device)?;
         let functions = device.functions;
         let context = device.context.as_ptr();
         // SAFETY: here and below, pointers are those of objects that live in this function or in the result, and

@@ -5,7 +5,7 @@
 
 use super::library::layouts;
 use super::remote::{CREDITS_MAX, MESSAGES_MAX, RemoteRings};
-use super::{Offer, REQUEST_WORD, VERSION, Wish, accept, answer};
+use super::{Ends, Offer, REQUEST_WORD, VERSION, Wish, accept};
 use crate::client::ClientEnd;
 use crate::link::Link;
 use crate::rings::{RING_BYTES_MAX, RING_BYTES_MIN};
@@ -113,8 +113,8 @@ fn connected(address: IpAddr, ring_bytes: u64, most: u64) -> (ServerEnd, ClientE
         line.push(byte[0]);
     }
     let offer = Offer::parse(line.trim_ascii().strip_prefix(b"rdma").unwrap()).unwrap();
-    let accepted = accept(&socket, &offer, None, most).unwrap();
-    answer(&socket, &accepted).unwrap();
+    let accepted = accept(Ends::of(&socket).unwrap(), &offer, None, most).unwrap();
+    socket.write_all(accepted.line.as_bytes()).unwrap();
     let mut server = ServerEnd { rings: accepted.rings, socket };
     assert_eq!(server.read(4).unwrap(), b"mn\r\n");
     server.write(b"MN\r\n").unwrap();

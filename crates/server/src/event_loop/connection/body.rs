@@ -1,7 +1,7 @@
 //! The data block of a storage command, while it arrives.
 //!
-//! Its memory is a [`Buffer`], which may be one that another value has left. A block of up to [`FIRST_BYTES`] has all of
-//! its memory at once. A longer one doubles it as it arrives.
+//! Its memory is a [`Buffer`], which may be one that another value has left. A block of up to [`FIRST_BYTES`] has all
+//! of its memory at once. A longer one doubles it as it arrives.
 
 use crate::engine::Engine;
 use crate::engine::cache::{CacheExtras, Reserved};
