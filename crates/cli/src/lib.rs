@@ -112,6 +112,7 @@ fn run(program: Program) -> Outcome {
         Command::Verify(options) => maintain::verify(&options, &mut out),
         Command::Repair(options) => maintain::repair(&options, &mut out),
         Command::Compact(options) => maintain::compact(&options, &mut out),
+        Command::Checkpoint(options) => maintain::checkpoint(&options, &mut out),
         Command::Disk(command) => disk::disk(&command, &mut out),
         #[cfg(feature = "advise")]
         Command::Advise(command) => advise::advise(&command, &mut out),

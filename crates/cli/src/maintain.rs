@@ -1,9 +1,9 @@
-//! Work on a whole store: `compact`, `verify`, `repair`.
+//! Work on a whole store: `compact`, `checkpoint`, `verify`, `repair`.
 
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::hash;
-use crate::options::{CompactOptions, RepairOptions, VerifyOptions};
+use crate::options::{CheckpointOptions, CompactOptions, RepairOptions, VerifyOptions};
 use crate::output::Output;
 use crate::progress;
 use crate::store::Writable;
@@ -63,6 +63,50 @@ pub(crate) fn compact(options: &CompactOptions, out: &mut Output) -> Outcome {
                 done.seconds
             ))?;
         }
+    }
+    writable.close()?;
+    DONE
+}
+
+#[derive(Serialize)]
+struct Copied {
+    directory: String,
+    last_sequence: u64,
+    shared_tables: u64,
+    copied_tables: u64,
+    copied_bytes: u64,
+    seconds: f64,
+}
+
+pub(crate) fn checkpoint(options: &CheckpointOptions, out: &mut Output) -> Outcome {
+    let home = options.directory.home();
+    if home.is_hash() {
+        let why = "has no checkpoints: `situ dump` writes its items to a file";
+        return Err(Failure::not_for_hash("copy", home.path(), why));
+    }
+    let writable = Writable::open(&home, false)?;
+    let started = Instant::now();
+    let report = writable.store.checkpoint(&options.output);
+    let report = report.map_err(|error| writable.failure("cannot make a checkpoint", &error))?;
+    let done = Copied {
+        directory: options.output.display().to_string(),
+        last_sequence: report.last_sequence,
+        shared_tables: report.shared_tables,
+        copied_tables: report.copied_tables,
+        copied_bytes: report.copied_bytes,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if out.is_json() {
+        out.object(&done)?;
+    } else {
+        out.line(format!(
+            "{}: {} shared with the store, {} copied, {} of files copied in all, in {:.1} s",
+            text::on_one_line(&done.directory),
+            text::plural(done.shared_tables, "table"),
+            done.copied_tables,
+            text::bytes(done.copied_bytes),
+            done.seconds
+        ))?;
     }
     writable.close()?;
     DONE

@@ -77,6 +77,7 @@ pub(crate) enum Command {
     Verify(VerifyOptions),
     Repair(RepairOptions),
     Compact(CompactOptions),
+    Checkpoint(CheckpointOptions),
     #[command(subcommand)]
     Disk(DiskCommand),
     #[cfg(feature = "advise")]
@@ -578,6 +579,19 @@ pub(crate) struct CompactOptions {
     /// Compact only this keyspace [default: all]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
+}
+
+/// Copy a store as it is now into a directory, which opens as a store of its own.
+///
+/// Tables get hard links where the directory lies on the same file system, and then take no further room. The value log
+/// and the log are copied. The copy has no fast disk, whatever the store has.
+#[derive(Debug, Args)]
+pub(crate) struct CheckpointOptions {
+    #[command(flatten)]
+    pub(crate) directory: Directory,
+    /// Directory for the copy. It does not exist, or is empty
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: PathBuf,
 }
 
 /// Returns a key from the command line.

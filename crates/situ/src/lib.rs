@@ -114,8 +114,9 @@
 
 // The store.
 pub use situ_engine::{
-    AtOnce, Cursor, DiskRead, DiskUse, Durability, Error, Iter, Key, KeyRange, Keyspace, ReadFuture, ReadyFuture,
-    Result, ScanEntry, ScanPage, SequenceNumber, Snapshot, Store, StoreBuilder, Value, WriteBatch, WriteFuture,
+    AtOnce, CheckpointReport, Cursor, DiskRead, DiskUse, Durability, Error, Iter, Key, KeyRange, Keyspace, ReadFuture,
+    ReadyFuture, Result, ScanEntry, ScanPage, SequenceNumber, Snapshot, Store, StoreBuilder, Value, WriteBatch,
+    WriteFuture,
 };
 // Transactions.
 pub use situ_engine::{

@@ -31,14 +31,15 @@ use crate::{Error, FileMeta, FileName, Lock, PageFile, ReadRequest, Reader, Resu
 use names::{Names, is_nameless, is_relied_on};
 use reads::{DirectoryRead, DirectoryReads};
 use rustix::fs::{
-    Advice, AtFlags, Dir, FallocateFlags, FileType, Mode, OFlags, StatVfs, fadvise, fallocate, fstatvfs, openat,
-    renameat, statat, unlinkat,
+    Advice, AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags, StatVfs, fadvise, fallocate, fstatvfs, linkat,
+    openat, renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2, retry_on_intr};
 use situ_base::lock;
 use situ_device::{Buffer, Drive, Nature, PAGE_BYTES, Space};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -253,6 +254,18 @@ impl Volume for DirectoryVolume {
         let _ = fadvise(&file, 0, None, Advice::Random);
         let open = Arc::new(OpenFile { file: Arc::new(file), path: shown(&path) });
         Ok(Arc::new(FileReader { open, bytes, cannot_tell: AtomicBool::new(false), reads: Arc::clone(&self.reads) }))
+    }
+
+    fn link(&self, name: FileName, file: &dyn Reader) -> Result<bool> {
+        let Some(file) = file.file() else { return Ok(false) };
+        // The file may have another name by now than the one that its reader knows.
+        let open = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match linkat(CWD, open, &self.handle, name.to_string(), AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => self.names.made(name).map(|()| true),
+            Err(Errno::EXIST) => Err(Error::io("link", self.path(name).display(), Errno::EXIST.into())),
+            // Another file system, or one without links; a file of another user; too many names; no /proc.
+            Err(_) => Ok(false),
+        }
     }
 
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
@@ -516,6 +529,10 @@ impl Reader for FileReader {
 
     fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    fn file(&self) -> Option<&File> {
+        Some(&self.open.file)
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {

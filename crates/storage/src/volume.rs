@@ -2,6 +2,7 @@
 
 use crate::{Error, FileMeta, FileName, ReadRequest, Result};
 use situ_device::{Buffer, Geometry, Nature, Space};
+use std::fs::File;
 use std::sync::Arc;
 
 /// A place that holds a store's files.
@@ -32,6 +33,17 @@ pub trait Volume: Send + Sync {
     /// # Errors
     /// [`NotFound`](crate::Error::NotFound), or the system refuses.
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>>;
+
+    /// Gives a finished file of a volume a further name in this one, without a copy. The name is durable after
+    /// [`sync_names`](Volume::sync_names). Returns false, and does nothing, if the two cannot share a file. The default
+    /// cannot.
+    ///
+    /// # Errors
+    /// The name is taken, or the system refuses.
+    fn link(&self, name: FileName, file: &dyn Reader) -> Result<bool> {
+        let (_, _) = (name, file);
+        Ok(false)
+    }
 
     /// Reserves a page file of `bytes` (whole pages) whose pages can be written in any order. The name and the room
     /// are durable on return.
@@ -181,6 +193,11 @@ pub trait Reader: Send + Sync {
 
     /// Returns the length in bytes.
     fn bytes(&self) -> u64;
+
+    /// Returns the file of a file system that it reads, for [`link`](Volume::link). The default has none.
+    fn file(&self) -> Option<&File> {
+        None
+    }
 
     /// Fills `into` from `offset`.
     ///

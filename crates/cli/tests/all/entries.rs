@@ -521,3 +521,30 @@ fn the_settings_of_a_benchmark_are_numbers_with_public_names() {
     }
     assert_eq!(fs::read_dir(at).unwrap().count(), 0, "the directory is removed, too");
 }
+
+#[test]
+fn a_checkpoint_is_a_store_of_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "k", "then"]).done();
+    situ(at, &["put", "-k", "other", "k", "then"]).done();
+    let made = situ(at, &["checkpoint", "-o", "copies/1"]).done().text();
+    assert!(made.starts_with("copies/1: 2 tables shared with the store, 0 copied"), "{made}");
+    situ(at, &["put", "k", "now"]).done();
+    assert_eq!(situ(at, &["get", "k", "-d", "copies/1"]).done().text(), "then\n");
+    assert_eq!(situ(at, &["get", "k", "-d", "copies/1", "-k", "other"]).done().text(), "then\n");
+    situ(at, &["verify", "copies/1"]).done();
+    let made = situ(at, &["checkpoint", "-o", "copies/2", "--json"]).done().json();
+    assert_eq!((made["directory"].as_str(), made["shared_tables"].as_u64()), (Some("copies/2"), Some(3)), "{made}");
+
+    let refused = situ(at, &["checkpoint", "-o", "copies/2"]);
+    assert!(refused.code == 1 && refused.stderr.contains("needs an empty place"), "{}", refused.stderr);
+    let missing = situ(at, &["checkpoint", "nowhere", "-o", "copies/3"]);
+    assert!(missing.code == 1 && missing.stderr.contains("there is no store"), "{}", missing.stderr);
+    assert!(!at.join("nowhere").exists() && !at.join("copies/3").exists());
+    let mut serving = Serving::start(at, &[]);
+    let refused = situ(at, &["checkpoint", "-o", "copies/3"]);
+    assert!(refused.code == 1 && refused.stderr.contains("another process"), "{}", refused.stderr);
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), Some(0));
+}

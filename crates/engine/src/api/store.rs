@@ -636,7 +636,7 @@ impl Store {
 }
 
 /// Removes all files of a home that is locked.
-fn remove_files(home: &dyn Volume) -> Result<()> {
+pub(crate) fn remove_files(home: &dyn Volume) -> Result<()> {
     let mut files = home.list()?;
     // The lock goes last. The log goes before the files that name it, so that no half of a store looks like a whole
     // one.

@@ -14,7 +14,7 @@ use situ_log::{AppendError, Log, LogOptions};
 use situ_pipeline::{LogFileLength, NoLogFile};
 use situ_storage::{Error as StorageError, FileName};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// The files of a store's log. See the module's documentation.
 pub(crate) struct LogFiles {
@@ -31,6 +31,18 @@ pub(crate) struct LogFiles {
     wanted: AtomicBool,
     /// Writers wait for room in the log's area.
     pub(crate) area_stops: AtomicBool,
+    /// How many [holds](LogFiles::hold) there are.
+    holds: AtomicUsize,
+}
+
+/// Keeps all log files of a store from being released, until it is dropped.
+pub(crate) struct LogHold(Arc<LogFiles>);
+
+impl Drop for LogHold {
+    fn drop(&mut self) {
+        self.0.holds.fetch_sub(1, Ordering::SeqCst);
+        self.0.release();
+    }
 }
 
 impl LogFiles {
@@ -44,7 +56,15 @@ impl LogFiles {
     ) -> Arc<LogFiles> {
         let (versions, space, queue) = (Arc::clone(versions), Arc::clone(space), Arc::clone(queue));
         let (prepared, wanted, area_stops) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(LogFiles { versions, space, queue, log, first, prepared, wanted, area_stops })
+        let holds = AtomicUsize::new(0);
+        Arc::new(LogFiles { versions, space, queue, log, first, prepared, wanted, area_stops, holds })
+    }
+
+    /// Keeps all files that are needed now from being released. The caller has the right to change versions: no edit
+    /// has said yet that one of them is not needed.
+    pub(crate) fn hold(self: &Arc<Self>) -> LogHold {
+        self.holds.fetch_add(1, Ordering::SeqCst);
+        LogHold(Arc::clone(self))
     }
 
     /// Asks the flusher to make the next log file ready.
@@ -195,6 +215,10 @@ impl LogFiles {
         let Some(log) = &self.log else { return Ok(()) };
         let oldest = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
         let Some(oldest) = oldest else { return Ok(()) };
+        // Asked behind the numbers: a hold that begins later needs none of the files below them.
+        if self.holds.load(Ordering::SeqCst) > 0 {
+            return Ok(());
+        }
         assert!(oldest <= log.file(), "log file {oldest} is needed, and the log is in {}", log.file());
         Ok(log.release(oldest)?)
     }

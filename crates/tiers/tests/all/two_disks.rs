@@ -514,3 +514,27 @@ fn promise_7_a_fast_disk_that_disappears_leaves_what_is_at_home_readable() {
         });
     }
 }
+
+/// A checkpoint of two disks lies on one, and opens without a fast disk.
+#[test]
+fn a_checkpoint_of_two_disks_is_a_store_on_one() {
+    let Places { home, fast, .. } = &places();
+    let copy = home.with_file_name("copy");
+    let store = builder(Some(fast)).open(home).unwrap();
+    fill(&store, 0, 4000);
+    store.flush().unwrap();
+    store.wait_idle().unwrap();
+    let tables = store.default_keyspace().properties().tables as u64;
+    let report = store.checkpoint(&copy).unwrap();
+    assert_eq!((report.shared_tables, report.copied_tables), (tables, 0), "{report:?}");
+    assert!(tables > 0 && has(fast, is_log) && !has(home, is_log));
+    fill(&store, 4000, 100);
+    store.close().unwrap();
+
+    let copy_opened = Store::open(&copy).unwrap();
+    holds(&copy_opened, 4000);
+    assert_eq!(copy_opened.iter().unwrap().count(), 4000);
+    copy_opened.close().unwrap();
+    let report = verify_directory(&copy, None, &mut |_| {}).unwrap();
+    assert!(report.is_sound() && report.warnings.is_empty(), "{report}");
+}
