@@ -13,6 +13,7 @@ use situ_engine::places::BULK_READ_BYTES;
 use situ_storage::{
     Error, FileMeta, FileName, Geometry, Lock, Nature, PageFile, Reader, Result, Space, Volume, Writer,
 };
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -260,6 +261,10 @@ impl Reader for MeteredReader {
 
     fn bytes(&self) -> u64 {
         self.inner.bytes()
+    }
+
+    fn file(&self) -> Option<&File> {
+        self.inner.file()
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {

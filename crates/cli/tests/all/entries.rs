@@ -540,7 +540,7 @@ fn a_checkpoint_is_a_store_of_its_own() {
     let refused = situ(at, &["checkpoint", "-o", "copies/2"]);
     assert!(refused.code == 1 && refused.stderr.contains("needs an empty place"), "{}", refused.stderr);
     let missing = situ(at, &["checkpoint", "nowhere", "-o", "copies/3"]);
-    assert!(missing.code == 1 && missing.stderr.contains("there is no store"), "{}", missing.stderr);
+    assert!(missing.code == 1 && missing.stderr.contains("nowhere does not exist"), "{}", missing.stderr);
     assert!(!at.join("nowhere").exists() && !at.join("copies/3").exists());
     let mut serving = Serving::start(at, &[]);
     let refused = situ(at, &["checkpoint", "-o", "copies/3"]);

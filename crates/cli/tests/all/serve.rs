@@ -180,6 +180,10 @@ fn conflicts_are_explained() {
     assert!(locked.stderr.contains("another process has the store open"), "{}", locked.stderr);
     assert_eq!(situ(at, &["serve", "--listen", "nonsense"]).code, 2);
     assert_eq!(situ(at, &["serve", "--memory", "12 parsecs"]).code, 2);
+    for size in ["3K", "5M", "1"] {
+        let refused = situ(at, &["serve", "--shared-ring", size]);
+        assert!(refused.code == 2 && refused.stderr.contains("a ring has 4K to 4M"), "{}", refused.stderr);
+    }
 }
 
 /// Options that make no sense were refused after the store had been made, in the names that the library has for them.

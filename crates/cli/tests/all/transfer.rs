@@ -638,14 +638,14 @@ fn packed_files_are_read_and_written() {
     fs::write(at.join("plain.csv"), format!("key,value\n{text}")).unwrap();
     situ(at, &["load", "plain.csv"]).done();
     let all = situ(at, &["scan"]).done().text();
-    for name in ["all.csv.gz", "all.tsv.zst", "all.jsonl.gz", "all.zst"] {
+    for name in ["all.csv.gz", "all.tsv.zst", "all.jsonl.gz", "all.zst", "UPPER.CSV.GZ"] {
         let told = situ(at, &["dump", "--json", "-o", name]).done().json();
         let packed = fs::read(at.join(name)).unwrap();
         assert_eq!(told["bytes"].as_u64(), Some(packed.len() as u64));
         assert!(packed.len() * 2 < text.len(), "{name} has {} bytes", packed.len());
         // Under its name, under another one, and from standard input.
         fs::write(at.join("renamed"), &packed).unwrap();
-        let format = ["csv", "tsv"].into_iter().find(|format| name.contains(format)).unwrap_or("jsonl");
+        let format = ["csv", "tsv"].into_iter().find(|format| name.to_lowercase().contains(format)).unwrap_or("jsonl");
         situ(at, &["load", "-d", &format!("{name}.1"), name]).done();
         situ(at, &["load", "-d", &format!("{name}.2"), "renamed", "--format", format]).done();
         situ_fed(at, &["load", "-d", &format!("{name}.3"), "--format", format], &packed).done();

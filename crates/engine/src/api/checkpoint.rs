@@ -67,8 +67,8 @@ impl Store {
     /// file.
     ///
     /// Tables get hard links where the directory lies on the file system of the store's tables, and then take no room
-    /// until the store replaces its own. What lies elsewhere is copied, as are the value log and the log. The checkpoint
-    /// has one volume, whatever the store has.
+    /// until the store replaces its own. What lies elsewhere is copied, as are the value log and the log. The copy has
+    /// one volume, whatever the store has.
     ///
     /// ```
     /// # use situ_engine as situ;

@@ -5,6 +5,7 @@
 
 use crate::base::places::BULK_READ_BYTES;
 use situ_storage::{Reader, Result};
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -61,6 +62,10 @@ impl Reader for Heated {
 
     fn bytes(&self) -> u64 {
         self.inner.bytes()
+    }
+
+    fn file(&self) -> Option<&File> {
+        self.inner.file()
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {

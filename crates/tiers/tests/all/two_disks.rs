@@ -535,6 +535,6 @@ fn a_checkpoint_of_two_disks_is_a_store_on_one() {
     holds(&copy_opened, 4000);
     assert_eq!(copy_opened.iter().unwrap().count(), 4000);
     copy_opened.close().unwrap();
-    let report = verify_directory(&copy, None, &mut |_| {}).unwrap();
+    let report = verify_directory(&copy, &mut |_| {}).unwrap();
     assert!(report.is_sound() && report.warnings.is_empty(), "{report}");
 }
