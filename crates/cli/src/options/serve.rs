@@ -40,7 +40,8 @@ pub(crate) struct ServeOptions {
     /// shared memory [default: none]
     #[arg(long, value_name = "PATH")]
     pub(crate) unix_socket: Option<PathBuf>,
-    /// Maximum size of each of the two rings of a connection in shared memory or over RDMA: 4K to 4M, or 0 to refuse both
+    /// Maximum size of each of the two rings of a connection in shared memory or over RDMA: 4K to 4M, or 0 to refuse
+    /// both
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_ring_bytes)]
     pub(crate) shared_ring: u64,
     /// RDMA devices over which TCP clients may move their connections: auto for any with the address of the
