@@ -27,6 +27,8 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
+use body::Body;
+
 use rustix::io::Errno;
 use rustix::net::getpeername;
 
@@ -35,7 +37,6 @@ use crate::commands::classic::Unstorable;
 use crate::commands::execute::{Executor, Lap, Outcome, Session};
 use crate::commands::output::{Output, Progress};
 use crate::engine::Engine;
-use crate::event_loop::connection::body::Body;
 use crate::event_loop::stream::Stream;
 use crate::process::descriptors::Place;
 use crate::protocol::auth::{self, Users};
