@@ -5,15 +5,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const MODULES: [&str; 18] = [
-    "crc32c", "fifo", "ring", "skid", "keyring", "fetch", "decoder", "merge", "visible", "encoder", "packer", "seal",
-    "writer", "unit", "side", "lane", "port", "chip",
+const MODULES: [&str; 20] = [
+    "crc32c", "fifo", "ring", "skid", "halve", "pair", "keyring", "fetch", "decoder", "merge", "visible", "encoder",
+    "packer", "seal", "writer", "unit", "side", "lane", "port", "chip",
 ];
 
 /// Modules with a model of their own, its name, and their parameters. The chip has a pair for lock-step, and a lane more.
-const MODELS: [(&str, &str, &[&str]); 3] = [
+const MODELS: [(&str, &str, &[&str]); 4] = [
     ("unit", "unit", &[]),
     ("unit", "unit2", &["-GWAYS=2", "-GWBITS=1"]),
+    ("unit", "unit16", &["-GBYTES=16"]),
     ("chip", "chip", &["-GLANES=3", "-GNBITS=3", "-GFLIPS=1"]),
 ];
 

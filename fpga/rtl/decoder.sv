@@ -34,6 +34,7 @@ module decoder (
     output reg  [13:0] key_value_bytes,
     output reg         value_wr,
     output reg  [63:0] value_word,
+    output reg         value_last,
     input  wire        key_half_full,
     input  wire        value_half_full,
     input  wire        value_full,
@@ -182,6 +183,7 @@ module decoder (
     reg  [3:0]  keep1, end1;
     reg         last1;
     reg  [13:0] value_bytes1;
+    reg         v_last1, v_last2;
     wire        t_limit = p1 == P_TRAILER && window1[7:0] > 8'd2;
     wire        t_illegal = p1 == P_TRAILER && window1[7:0] == 8'd0 && value_bytes1 != 0;
     reg         order_error;
@@ -194,6 +196,7 @@ module decoder (
         end1    <= k_end;
         last1   <= k_last;
         value_bytes1 <= value_bytes;
+        v_last1 <= v_last;
         may_begin <= drain || (!key_half_full && !value_half_full);
         is_short  <= entries_left < 17'd11;
         none_left <= entries_left == 0;
@@ -346,6 +349,7 @@ module decoder (
         first2    <= at1 == 0;
         bad2      <= t_limit || t_illegal;
         value_bytes2 <= value_bytes1;
+        v_last2   <= v_last1;
         if (p1 == P_KEY) prev[at1] <= merged1;
         if (clear) prev_bytes <= '0;
         else if (p1 == P_TRAILER) prev_bytes <= key_bytes;
@@ -370,6 +374,7 @@ module decoder (
         is_newer3   <= piece2 < prev_trailer;
         key_word    <= p2 == P_KEY ? {big2, code2} : {~piece2, 4'd0};
         value_word  <= piece2;
+        value_last  <= v_last2;
         value_bytes3 <= value_bytes2;
         if (!clear && !failed) begin
             if (p2 == P_KEY) begin

@@ -1,5 +1,6 @@
 // Writes the entries that stay: lengths, the rest of the key, trailer, value; restarts and their number at a block's
-// end. Each goes to the packer as a chunk of up to eight bytes a cycle.
+// end. Each goes to the packer as a chunk of up to BYTES bytes a cycle. On a path of sixteen bytes, a key's last word
+// and its trailer are one chunk.
 //
 // A block is closed before an entry that would make it longer than `block_bytes`, by the host's own rule: the length
 // counts the prefix that the entry shares with the one before, and one restart too many.
@@ -10,7 +11,8 @@
 module encoder #(
     parameter WAYS  = 4,
     parameter WBITS = 2,
-    parameter LOG   = 9
+    parameter LOG   = 9,
+    parameter BYTES = 8
 ) (
     input  wire                    clk,
     input  wire                    clear,
@@ -29,7 +31,7 @@ module encoder #(
     output reg  [1:0]              bank_first,
     output wire [4:0]              key_at,
     input  wire [63:0]             key_word,
-    input  wire [WAYS-1:0][63:0]   value_word,
+    input  wire [WAYS-1:0][8*BYTES-1:0] value_word,
     input  wire [WAYS-1:0]         value_empty,
     input  wire [WAYS-1:0][LOG:0]  value_avail,
     output wire [WAYS-1:0]         value_rd,
@@ -38,9 +40,9 @@ module encoder #(
     // Chunks for the packer: bytes `chunk_from` and on of a word.
     output reg                     chunk_valid,
     input  wire                    chunk_ready,
-    output reg  [63:0]             chunk,
-    output reg  [3:0]              chunk_bytes,
-    output reg  [2:0]              chunk_from,
+    output reg  [8*BYTES-1:0]      chunk,
+    output reg  [$clog2(BYTES):0]  chunk_bytes,
+    output reg  [$clog2(BYTES)-1:0] chunk_from,
     output reg                     chunk_last,
     // Side channel: {kind, first key of a block, first version of its key, word number, key bytes}.
     output reg                     side_valid,
@@ -52,6 +54,7 @@ module encoder #(
     output reg  [31:0]             emitted_to
 );
     localparam SIDE_KEY = 2'd0, SIDE_REPORT = 2'd1;
+    localparam BITS = 8 * BYTES, AT = $clog2(BYTES);
 
     // Entries wait here, so that a long value does not stop the merge at once.
     wire q_empty, q_full, q_high, q_rd;
@@ -127,12 +130,16 @@ module encoder #(
     wire [6:0]  k_rest = a_key_bytes - {1'b0, a_at, 3'b000};
     wire        k_last = k_rest <= 7'd8;
     wire [3:0]  k_bytes = (k_last ? k_rest[3:0] : 4'd8) - {1'b0, a_from};
+    // The trailer at its place behind the key's last word, which has zeros there.
+    wire        k_joins = BYTES == 16 && k_last;
+    wire [3:0]  p_end = p_key_bytes[2:0] == 0 && p_key_bytes != 0 ? 4'd8 : {1'b0, p_key_bytes[2:0]};
+    reg  [BITS-1:0] a_turned;
     wire        side_can = !side_valid || side_ready;
     wire        key_goes = state == S_KEY && can && side_can;
 
     // Values.
     wire        value_goes = state == S_VALUE && can && !value_empty[a_way];
-    wire        v_last = a_left <= 14'd8;
+    wire        v_last = a_left <= 14'(BYTES);
     wire [10:0] s_words = a_skip >= 11'd256 ? 11'd256 : a_skip;
     // Looked up in one cycle, done in the next.
     reg         enough;
@@ -211,15 +218,16 @@ module encoder #(
                     a_way       <= p_way;
                     a_at        <= p_prefix[5:3];
                     a_from      <= p_prefix[2:0];
-                    a_skip      <= 11'(({1'b0, p_value_bytes} + 15'd7) >> 3);
+                    a_skip      <= 11'(({1'b0, p_value_bytes} + 15'(BYTES - 1)) >> AT);
+                    a_turned    <= BITS'(p_trailer) << {p_end, 3'b000};
                     restart_at  <= '0;
                     if (next_skips) begin
                         if (p_value_bytes != 0) state <= S_SKIP;
                     end else if (next_writes) begin
                         chunk_valid <= 1'b1;
-                        chunk       <= {32'd0, 1'b0, p_value_bytes[13:7], p_long, p_value_bytes[6:0],
-                            1'b0, p_suffix, 1'b0, p_prefix};
-                        chunk_bytes <= p_long ? 4'd4 : 4'd3;
+                        chunk       <= BITS'({1'b0, p_value_bytes[13:7], p_long, p_value_bytes[6:0],
+                            1'b0, p_suffix, 1'b0, p_prefix});
+                        chunk_bytes <= p_long ? (AT+1)'(4) : (AT+1)'(3);
                         chunk_from  <= '0;
                         chunk_last  <= 1'b0;
                         emitted_to  <= kept + 1'b1;
@@ -235,26 +243,27 @@ module encoder #(
                 end
                 S_KEY: if (key_goes) begin
                     chunk_valid <= 1'b1;
-                    chunk       <= key_bytes_first;
-                    chunk_bytes <= k_bytes;
-                    chunk_from  <= a_from;
+                    chunk       <= BITS'(key_bytes_first) | (k_joins ? a_turned : '0);
+                    chunk_bytes <= (AT+1)'(k_bytes) + (k_joins ? (AT+1)'(8) : '0);
+                    chunk_from  <= AT'(a_from);
                     a_from      <= '0;
                     a_at        <= a_at + 1'b1;
-                    if (k_last) state <= S_TRAILER;
+                    if (k_joins) state <= a_left != 0 ? S_VALUE : S_NEXT;
+                    else if (k_last) state <= S_TRAILER;
                 end
                 S_TRAILER: if (can) begin
                     chunk_valid <= 1'b1;
-                    chunk       <= a_trailer;
-                    chunk_bytes <= 4'd8;
+                    chunk       <= BITS'(a_trailer);
+                    chunk_bytes <= (AT+1)'(8);
                     chunk_from  <= '0;
                     state       <= a_left != 0 ? S_VALUE : S_NEXT;
                 end
                 S_VALUE: if (value_goes) begin
                     chunk_valid <= 1'b1;
                     chunk       <= value_word[a_way];
-                    chunk_bytes <= v_last ? a_left[3:0] : 4'd8;
+                    chunk_bytes <= v_last ? a_left[AT:0] : (AT+1)'(BYTES);
                     chunk_from  <= '0;
-                    a_left      <= a_left - 14'd8;
+                    a_left      <= a_left - 14'(BYTES);
                     if (v_last) state <= S_NEXT;
                 end
                 S_SKIP: if (skip_goes) begin
@@ -264,8 +273,8 @@ module encoder #(
                 S_CLOSE: state <= S_RESTART;
                 S_RESTART: if (can) begin
                     chunk_valid <= 1'b1;
-                    chunk       <= {48'd0, restart};
-                    chunk_bytes <= 4'd4;
+                    chunk       <= BITS'(restart);
+                    chunk_bytes <= (AT+1)'(4);
                     chunk_from  <= '0;
                     restart_at  <= restart_at + 1'b1;
                     if (restart_at + 1'b1 == restarts) state <= S_COUNT;
@@ -273,8 +282,8 @@ module encoder #(
                 S_COUNT: if (can) begin
                     // The number of restarts, and behind it the trailer's first byte: not compressed.
                     chunk_valid <= 1'b1;
-                    chunk       <= {51'd0, restarts};
-                    chunk_bytes <= 4'd5;
+                    chunk       <= BITS'(restarts);
+                    chunk_bytes <= (AT+1)'(5);
                     chunk_from  <= '0;
                     raw_sum     <= raw_sum + {16'd0, full_bytes} - 32'd4;
                     state       <= S_LAST;

@@ -10,7 +10,8 @@
 module fetch #(
     parameter WAYS  = 4,
     parameter WBITS = 2,
-    parameter LOG   = 9
+    parameter LOG   = 9,
+    parameter BYTES = 8
 ) (
     input  wire             clk,
     input  wire             clear,
@@ -26,7 +27,9 @@ module fetch #(
     input  wire [WAYS-1:0]  taken,
     output reg  [WAYS-1:0]  word_valid,
     // The word, and in a block's last word whether the checksum is wrong.
-    output reg  [64:0]      word,
+    output reg  [8*BYTES:0] word,
+    // The block has nothing of the word's {upper, lower} half.
+    output reg  [1:0]       skips,
     output wire             idle,
     // Memory.
     output reg              ar_valid,
@@ -35,17 +38,20 @@ module fetch #(
     output reg  [3:0]       ar_len,
     input  wire             r_valid,
     output wire             r_ready,
-    input  wire [63:0]      r_data,
+    input  wire [8*BYTES-1:0] r_data,
     input  wire             r_last
 );
     localparam DEPTH = 1 << LOG;
+    localparam BITS = 8 * BYTES;
+    // Bits of a place in a word.
+    localparam AT = $clog2(BYTES);
 
     // What each way still has to ask for.
-    reg [WAYS-1:0][28:0] at;
+    reg [WAYS-1:0][31-AT:0] at;
     reg [WAYS-1:0][13:0] left;
     reg [WAYS-1:0]       first;
-    reg [WAYS-1:0][2:0]  off;
-    reg [WAYS-1:0][2:0]  pad;
+    reg [WAYS-1:0][AT-1:0] off;
+    reg [WAYS-1:0][AT-1:0] pad;
     reg [WAYS-1:0][LOG:0] reserved;
     reg [WAYS-1:0]       wants;
     // A block's length is being worked out.
@@ -57,11 +63,11 @@ module fetch #(
 
     // Bursts in flight: {way, first of a block, last of a block, off, pad}.
     wire order_full, order_empty;
-    wire [WBITS+7:0] order_out;
-    reg  [WBITS+7:0] order_in;
+    wire [WBITS+2*AT+1:0] order_out;
+    reg  [WBITS+2*AT+1:0] order_in;
     reg              order_wr;
     wire             order_rd = r_valid && r_last;
-    fifo #(.WIDTH(WBITS + 8), .LOG(5)) order (
+    fifo #(.WIDTH(WBITS + 2 * AT + 2), .LOG(5)) order (
         .clk, .clear, .wr(order_wr), .wdata(order_in), .rd(order_rd), .rdata(order_out),
         .empty(order_empty), .full(order_full)
     );
@@ -70,23 +76,23 @@ module fetch #(
     reg  [WBITS-1:0] turn;
     reg              s_valid;
     reg  [WBITS-1:0] s_way;
-    reg  [28:0]      s_at;
+    reg  [31-AT:0]   s_at;
     reg  [13:0]      s_left;
     reg              s_first;
-    reg  [2:0]       s_off, s_pad;
+    reg  [AT-1:0]    s_off, s_pad;
     reg  [WAYS-1:0]  taken_before;
-    // Bursts do not cross 128 bytes, so they cross no page.
+    // Bursts do not cross sixteen words, so they cross no page.
     wire [4:0]  to_edge = 5'd16 - {1'b0, s_at[3:0]};
     wire        is_rest = s_left <= {9'd0, to_edge};
     wire [4:0]  burst   = is_rest ? s_left[4:0] : to_edge;
     wire        go      = s_valid && !order_full && !order_wr && (!ar_valid || ar_ready);
-    wire [28:0] at_next   = s_at + {24'd0, burst};
+    wire [31-AT:0] at_next = s_at + (32-AT)'(burst);
     wire [13:0] left_next = s_left - {9'd0, burst};
     reg         block_taken;
     reg  [WBITS-1:0] block_way1;
     reg  [31:0] block_at1;
     reg  [16:0] block_bytes1;
-    wire [13:0] block_words = 14'((block_bytes1 + {14'd0, block_at1[2:0]} + 17'd7) >> 3);
+    wire [13:0] block_words = 14'((block_bytes1 + 17'(block_at1[AT-1:0]) + 17'(BYTES - 1)) >> AT);
 
     always_ff @(posedge clk) begin
         order_wr     <= 1'b0;
@@ -106,7 +112,7 @@ module fetch #(
             s_pad   <= pad[turn];
         end
         if (go) begin
-            ar_addr  <= {s_at, 3'b000};
+            ar_addr  <= {s_at, {AT{1'b0}}};
             ar_len   <= burst[3:0] - 1'b1;
             order_in <= {s_way, s_first, is_rest, s_off, s_pad};
         end
@@ -124,11 +130,11 @@ module fetch #(
             if (block_valid && block_way == WBITS'(w) && block_ready[w]) busy[w] <= 1'b1;
             if (block_taken && block_way1 == WBITS'(w)) begin
                 busy[w]  <= 1'b0;
-                at[w]    <= block_at1[31:3];
+                at[w]    <= block_at1[31:AT];
                 left[w]  <= block_words;
                 first[w] <= 1'b1;
-                off[w]   <= block_at1[2:0];
-                pad[w]   <= 3'd0 - block_bytes1[2:0] - block_at1[2:0];
+                off[w]   <= block_at1[AT-1:0];
+                pad[w]   <= '0 - block_bytes1[AT-1:0] - block_at1[AT-1:0];
             end
         end
         if (clear) begin
@@ -154,13 +160,13 @@ module fetch #(
     // 1: the beat as it comes.
     wire [WBITS-1:0] o_way;
     wire o_first, o_last;
-    wire [2:0] o_off, o_pad;
+    wire [AT-1:0] o_off, o_pad;
     assign {o_way, o_first, o_last, o_off, o_pad} = order_out;
     reg beat0;
     reg v1, first1, last1, second1;
     reg [WBITS-1:0] way1;
-    reg [2:0] off1, pad1;
-    reg [63:0] data1;
+    reg [AT-1:0] off1, pad1;
+    reg [BITS-1:0] data1;
     reg [WAYS-1:0] is_second;
     always_ff @(posedge clk) begin
         v1      <= r_valid && !clear;
@@ -181,38 +187,43 @@ module fetch #(
     end
 
     // 2: what counts of it.
-    wire [63:0]  from_first = ~64'd0 << {off1, 3'b000};
-    wire [63:0]  to_last    = ~64'd0 >> {pad1, 3'b000};
-    wire [127:0] start      = {96'd0, 32'hffffffff} << {off1, 3'b000};
+    wire [BITS-1:0]   all        = ~'0;
+    wire [BITS-1:0]   from_first = all << {off1, 3'b000};
+    wire [BITS-1:0]   to_last    = all >> {pad1, 3'b000};
+    wire [2*BITS-1:0] start      = (2*BITS)'(32'hffffffff) << {off1, 3'b000};
     reg v2, first2, last2;
     reg [WBITS-1:0] way2;
-    reg [2:0] pad2;
-    reg [63:0] data2, counted2;
+    reg [AT-1:0] pad2;
+    reg [1:0] skips2;
+    reg [BITS-1:0] data2, counted2;
     always_ff @(posedge clk) begin
         v2     <= v1 && !clear;
         first2 <= first1;
         last2  <= last1;
         way2   <= way1;
         pad2   <= pad1;
+        skips2 <= {last1 && pad1[AT-1], first1 && off1[AT-1]};
         data2  <= data1;
-        counted2 <= ((data1 & (first1 ? from_first : ~64'd0)) & (last1 ? to_last : ~64'd0))
-            ^ (first1 ? start[63:0] : 64'd0) ^ (second1 ? start[127:64] : 64'd0);
+        counted2 <= ((data1 & (first1 ? from_first : all)) & (last1 ? to_last : all))
+            ^ (first1 ? start[BITS-1:0] : '0) ^ (second1 ? start[2*BITS-1:BITS] : '0);
     end
 
     // 3: the state behind it.
     reg [WAYS-1:0][31:0] state;
     wire [31:0] next;
-    crc32c_word crc (.x(counted2 ^ {32'd0, first2 ? 32'd0 : state[way2]}), .y(next));
+    crc32c #(.BYTES(BYTES)) crc (.x(counted2 ^ BITS'(first2 ? 32'd0 : state[way2])), .y(next));
     reg v3, last3;
     reg [WBITS-1:0] way3;
-    reg [2:0] pad3;
-    reg [63:0] data3;
+    reg [AT-1:0] pad3;
+    reg [1:0] skips3;
+    reg [BITS-1:0] data3;
     reg [31:0] state3;
     always_ff @(posedge clk) begin
         v3     <= v2 && !clear;
         last3  <= last2;
         way3   <= way2;
         pad3   <= pad2;
+        skips3 <= skips2;
         data3  <= data2;
         state3 <= next;
         if (v2) state[way2] <= next;
@@ -220,9 +231,10 @@ module fetch #(
 
     // 4: into the way's ring.
     wire [31:0] residue;
-    crc32c_residue of_block (.zeros(pad3), .y(residue));
+    crc32c_residue of_block (.zeros(4'(pad3)), .y(residue));
     always_ff @(posedge clk) begin
-        word <= {last3 && state3 != residue, data3};
+        word  <= {last3 && state3 != residue, data3};
+        skips <= skips3;
         for (int w = 0; w < WAYS; w++) word_valid[w] <= v3 && way3 == w && !clear;
     end
 

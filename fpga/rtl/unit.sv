@@ -13,7 +13,9 @@
 module unit #(
     parameter WAYS  = 4,
     parameter WBITS = 2,
-    parameter LOG   = 9
+    parameter LOG   = 9,
+    // Bytes of a word in memory, in the rings of input and of values, and behind the encoder: 8 or 16.
+    parameter BYTES = 8
 ) (
     input  wire                  clk,
     // One cycle; then a task begins. All below are stable meanwhile.
@@ -45,7 +47,7 @@ module unit #(
     output wire [3:0]            ar_len,
     input  wire                  r_valid,
     output wire                  r_ready,
-    input  wire [63:0]           r_data,
+    input  wire [8*BYTES-1:0]    r_data,
     input  wire                  r_last,
     output wire                  aw_valid,
     input  wire                  aw_ready,
@@ -53,7 +55,7 @@ module unit #(
     output wire [3:0]            aw_len,
     output wire                  w_valid,
     input  wire                  w_ready,
-    output wire [63:0]           w_data,
+    output wire [8*BYTES-1:0]    w_data,
     output wire                  w_last,
     input  wire                  b_valid,
     output wire                  b_ready,
@@ -83,6 +85,9 @@ module unit #(
     output wire [WAYS-1:0]       value_half_full,
     output wire [WAYS-1:0]       merge_pop
 );
+    localparam BITS = 8 * BYTES, AT = $clog2(BYTES);
+    // A word of the input: its bytes, whether the checksum is wrong, and with two halves which of them count.
+    localparam IN = BYTES == 8 ? BITS + 1 : BITS + 3;
     wire clear = start;
     wire [WAYS-1:0] wrong;
     // A cycle late, so that a way's status does not reach through the other ways' decoders. The words of that cycle are
@@ -91,13 +96,14 @@ module unit #(
     always_ff @(posedge clk) halt <= !clear && ((|wrong) || twice || no_space || too_many);
 
     wire [WAYS-1:0] word_valid, word_taken, decoder_done, queue_ready, fetch_ready;
-    wire [64:0]     fetched;
+    wire [BITS:0]   fetched;
+    wire [1:0]      fetched_skips;
     wire            fetch_idle;
     wire [WAYS-1:0][67:0] key_word;
     wire [WAYS-1:0][13:0] key_value_bytes;
     wire [WAYS-1:0] key_empty, key_ready, key_step, key_rewind, key_pop;
     wire [WAYS-1:0][31:0] entry_number;
-    wire [WAYS-1:0][63:0] value_word;
+    wire [WAYS-1:0][BITS-1:0] value_word;
     wire [WAYS-1:0][LOG:0] value_avail;
     wire [WAYS-1:0] value_rd, value_jump, value_empty;
     wire [LOG:0]    value_jump_words;
@@ -105,11 +111,11 @@ module unit #(
     assign block_ready = queue_ready & fetch_ready;
     assign merge_pop   = key_pop;
 
-    fetch #(.WAYS(WAYS), .WBITS(WBITS), .LOG(LOG)) fetch (
+    fetch #(.WAYS(WAYS), .WBITS(WBITS), .LOG(LOG), .BYTES(BYTES)) fetch (
         .clk, .clear,
         .block_valid(block_valid && !block_end && block_ready[block_way]), .block_way, .block_at,
         .block_bytes({1'b0, block_raw_bytes} + 17'd5), .block_ready(fetch_ready),
-        .dead(wrong), .taken(word_taken), .word_valid, .word(fetched), .idle(fetch_idle),
+        .dead(wrong), .taken(word_taken), .word_valid, .word(fetched), .skips(fetched_skips), .idle(fetch_idle),
         .ar_valid, .ar_ready, .ar_addr, .ar_len, .r_valid, .r_ready, .r_data, .r_last
     );
 
@@ -123,31 +129,38 @@ module unit #(
         );
         assign queue_ready[w] = !queue_full;
 
-        wire [64:0] word;
+        wire [IN-1:0] word;
         wire [LOG:0] word_avail;
         wire        word_empty, word_half, word_full;
-        ring #(.WIDTH(65), .LOG(LOG), .SLACK(0)) words (
-            .clk, .clear, .wr(word_valid[w]), .wdata(fetched), .rd(word_taken[w]),
+        ring #(.WIDTH(IN), .LOG(LOG), .SLACK(0)) words (
+            .clk, .clear, .wr(word_valid[w]), .wdata(IN'({fetched_skips, fetched})), .rd(word_taken[w]),
             .jump(1'b0), .jump_words('0), .rdata(word), .avail(word_avail),
             .empty(word_empty), .half_full(word_half), .full(word_full)
         );
 
-        wire        next_valid, next_rd;
-        wire [64:0] next_word;
-        skid #(.WIDTH(65)) ahead (
+        wire          ahead_valid, ahead_rd;
+        wire [IN-1:0] ahead_word;
+        skid #(.WIDTH(IN)) ahead (
             .clk, .clear, .in_valid(!word_empty), .in_rd(word_taken[w]), .in(word),
-            .out_valid(next_valid), .out_rd(next_rd), .out(next_word)
+            .out_valid(ahead_valid), .out_rd(ahead_rd), .out(ahead_word)
+        );
+        // Each decoder takes eight bytes a cycle: on a path of sixteen, two together are as fast as the encoder.
+        wire        next_rd;
+        wire [64:0] next_word;
+        halve #(.BYTES(BYTES), .WIDTH(IN)) halves (
+            .clk, .clear, .in(ahead_word), .in_rd(ahead_rd), .out(next_word), .out_rd(next_rd)
         );
 
-        wire        key_wr, key_commit, value_wr, value_full;
+        wire        key_wr, key_commit, value_wr, value_last, value_full;
         wire [67:0] key_in;
         wire [13:0] length_in;
         wire [63:0] value_in;
         decoder decoder (
             .clk, .clear, .drain(halt), .key_bytes_max, .value_bytes_max,
             .block_valid(!queue_empty), .block(queue_block), .block_rd(queue_rd),
-            .word_valid(next_valid), .word(next_word), .word_rd(next_rd),
-            .key_wr, .key_word(key_in), .key_commit, .key_value_bytes(length_in), .value_wr, .value_word(value_in),
+            .word_valid(ahead_valid), .word(next_word), .word_rd(next_rd),
+            .key_wr, .key_word(key_in), .key_commit, .key_value_bytes(length_in),
+            .value_wr, .value_word(value_in), .value_last,
             .key_half_full(key_half_full[w]), .value_half_full(value_half_full[w]), .value_full,
             .done(decoder_done[w]), .status(way_status[w]), .detail(way_detail[w]), .entries(way_entries[w])
         );
@@ -162,8 +175,13 @@ module unit #(
         );
         assign entry_number[w] = way_entries[w] - {27'd0, key_entries} - {31'd0, key_commit};
 
-        ring #(.WIDTH(64), .LOG(LOG), .SLACK(8)) values (
-            .clk, .clear, .wr(value_wr), .wdata(value_in), .rd(value_rd[w]),
+        wire            whole_wr;
+        wire [BITS-1:0] whole;
+        pair #(.BYTES(BYTES)) pairs (
+            .clk, .clear, .in_wr(value_wr), .in(value_in), .in_last(value_last), .out_wr(whole_wr), .out(whole)
+        );
+        ring #(.WIDTH(BITS), .LOG(LOG), .SLACK(8)) values (
+            .clk, .clear, .wr(whole_wr), .wdata(whole), .rd(value_rd[w]),
             .jump(value_jump[w]), .jump_words(value_jump_words), .rdata(value_word[w]), .avail(value_avail[w]),
             .empty(value_empty[w]), .half_full(value_half_full[w]), .full(value_full)
         );
@@ -195,10 +213,10 @@ module unit #(
     );
 
     wire        c_valid, c_ready, c_last, e_finished;
-    wire [63:0] chunk;
-    wire [3:0]  c_bytes;
-    wire [2:0]  c_from;
-    encoder #(.WAYS(WAYS), .WBITS(WBITS), .LOG(LOG)) encoder (
+    wire [BITS-1:0] chunk;
+    wire [AT:0] c_bytes;
+    wire [AT-1:0] c_from;
+    encoder #(.WAYS(WAYS), .WBITS(WBITS), .LOG(LOG), .BYTES(BYTES)) encoder (
         .clk, .clear, .halt, .block_bytes, .restart_interval, .emit_from, .emit_bytes_max,
         .in_valid(v_valid), .in_ready(v_ready), .in(v_entry), .in_finished(m_finished && !m_valid && v_idle),
         .bank_held, .bank_first, .key_at(bank_at), .key_word(bank_word),
@@ -208,13 +226,13 @@ module unit #(
     );
 
     wire        p_empty, p_rd, s_valid, s_ready, s_idle;
-    wire [68:0] p_word;
-    wire [63:0] s_word;
-    packer packer (
+    wire [BITS+AT+1:0] p_word;
+    wire [BITS-1:0] s_word;
+    packer #(.BYTES(BYTES)) packer (
         .clk, .clear, .in_valid(c_valid), .in_ready(c_ready), .in(chunk), .in_bytes(c_bytes), .in_from(c_from),
         .in_last(c_last), .out_empty(p_empty), .out(p_word), .out_rd(p_rd)
     );
-    seal seal (
+    seal #(.BYTES(BYTES)) seal (
         .clk, .clear, .in_valid(!p_empty), .in_rd(p_rd), .in(p_word), .out_valid(s_valid), .out_ready(s_ready),
         .out(s_word), .idle(s_idle)
     );
@@ -223,7 +241,7 @@ module unit #(
     reg  [2:0]  settled;
     wire        quiet = e_finished && !c_valid && p_empty && s_idle;
     wire        w_idle, w_empty;
-    writer writer (
+    writer #(.BYTES(BYTES)) writer (
         .clk, .clear, .halt, .base(out_base), .words_max(out_words_max),
         .in_valid(s_valid), .in_ready(s_ready), .in(s_word), .in_finished(settled == 3'd7), .idle(w_idle),
         .empty(w_empty), .no_space, .aw_valid, .aw_ready, .aw_addr, .aw_len, .w_valid, .w_ready, .w_data, .w_last,

@@ -1,6 +1,8 @@
 // Writes words to memory, one behind the other, in bursts of sixteen. Each block begins at a word.
 `default_nettype none
-module writer (
+module writer #(
+    parameter BYTES = 8
+) (
     input  wire        clk,
     input  wire        clear,
     // No burst begins any more.
@@ -9,7 +11,7 @@ module writer (
     input  wire [28:0] words_max,
     input  wire        in_valid,
     output wire        in_ready,
-    input  wire [63:0] in,
+    input  wire [8*BYTES-1:0] in,
     // All words have come.
     input  wire        in_finished,
     output wire        idle,
@@ -21,7 +23,7 @@ module writer (
     output reg  [3:0]  aw_len,
     output wire        w_valid,
     input  wire        w_ready,
-    output wire [63:0] w_data,
+    output wire [8*BYTES-1:0] w_data,
     output wire        w_last,
     input  wire        b_valid,
     output wire        b_ready
@@ -33,7 +35,7 @@ module writer (
     wire        q_empty, q_full, q_high;
     wire        take = in_valid && in_ready;
     wire        give = w_valid && w_ready;
-    fifo #(.WIDTH(64), .LOG(6)) words (
+    fifo #(.WIDTH(8 * BYTES), .LOG(6)) words (
         .clk, .clear, .wr(take), .wdata(in), .rd(give), .rdata(w_data), .empty(q_empty), .full(q_full), .high(q_high)
     );
     // A burst's address goes ahead of its words, so that bursts follow each other without a gap. `held` counts words
@@ -78,7 +80,7 @@ module writer (
             if (aw_ready) aw_valid <= 1'b0;
             if (goes) begin
                 aw_valid <= 1'b1;
-                aw_addr  <= base + {written, 3'b000};
+                aw_addr  <= base + 32'({written, {$clog2(BYTES){1'b0}}});
                 aw_len   <= burst[3:0] - 1'b1;
                 written  <= written + {24'd0, burst};
             end

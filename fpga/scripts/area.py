@@ -19,6 +19,8 @@ PARTS = ["fetch", "words", "ahead", "blocks", "decoder", "keys", "values", "merg
 
 def part_of_unit(name):
     first = re.sub(r"^g_way\[\d+\]\.", "", name).split(".")[0]
+    # What fits a ring's words to its decoder counts for the ring.
+    first = {"halves": "words", "pairs": "values"}.get(first, first)
     return first if first in PARTS else "controller and ports"
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes rtl/crc32c.sv: CRC-32C of eight bytes and of one byte as XOR equations, and the residues of whole blocks.
+"""Writes rtl/crc32c.sv: CRC-32C of a word (8 or 16 bytes) and of one byte as XOR equations, and the residues of blocks.
 
     scripts/crc32c.py > rtl/crc32c.sv
 
@@ -55,7 +55,7 @@ def residues():
     assert state ^ 0xFFFFFFFF == 0xE3069283
     for byte in (state ^ 0xFFFFFFFF).to_bytes(4, "little"):
         state = byte_step(state, byte)
-    for zeros in range(8):
+    for zeros in range(16):
         yield zeros, state
         state = byte_step(state, 0)
 
@@ -63,9 +63,24 @@ def residues():
 print("// Made by scripts/crc32c.py; do not edit.\n`default_nettype none")
 module("crc32c_word", "The state behind eight bytes. The state before them is XORed into x[31:0].", 64,
        lambda word: steps(word, 8))
+module("crc32c_two_words", "The same of sixteen bytes.", 128, lambda word: steps(word, 16))
+print("""
+// The state behind a word of the path. The state before it is XORed into x[31:0].
+module crc32c #(
+    parameter BYTES = 8
+) (
+    input  wire [8*BYTES-1:0] x,
+    output wire [31:0]        y
+);
+    if (BYTES == 8) begin : g_word
+        crc32c_word word (.x, .y);
+    end else begin : g_two_words
+        crc32c_two_words words (.x, .y);
+    end
+endmodule""")
 module("crc32c_byte", "The state behind one byte. x = {state before, byte}.", 40, one_byte)
 print("\n// The state behind a whole block with its checksum, and then some zero bytes: the same for every sound block.")
-print("module crc32c_residue (\n    input  wire [2:0] zeros,\n    output reg  [31:0] y\n);\n    always_comb case (zeros)")
+print("module crc32c_residue (\n    input  wire [3:0] zeros,\n    output reg  [31:0] y\n);\n    always_comb case (zeros)")
 for zeros, state in residues():
-    print(f"        3'd{zeros}: y = 32'h{state:08x};")
+    print(f"        4'd{zeros}: y = 32'h{state:08x};")
 print("    endcase\nendmodule\n\n`default_nettype wire")

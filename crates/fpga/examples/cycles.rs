@@ -1,13 +1,13 @@
 //! Cycles an entry, for keys and values of several lengths: runs of random keys.
 //!
 //! `cargo run --release -p situ-fpga --features simulated --example cycles [entries]` prints three tables of
-//! tab-separated values: cycles with ideal and slow memory, a unit of two ways compared with one of four, and what
-//! bounds the unit of four.
+//! tab-separated values: cycles with ideal and slow memory, a unit of two ways compared with one of four, and a path of
+//! sixteen bytes compared with one of eight.
 
 use situ_accel::{DeviceTask, Prepared, run_model};
 use situ_compaction::Task;
 use situ_compaction::testing::{Contents, Entry, MemoryHost, plain_rules, sort};
-use situ_fpga::{Cycle, FlatAnswer, Memory, Simulated, Ways, missing};
+use situ_fpga::{Cycle, FlatAnswer, Memory, Simulated, Variant, missing};
 use situ_sim::Rng;
 use situ_table::{Compression, KeyKind, TableOptions, Trailer};
 
@@ -41,9 +41,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             ablation(key_bytes, value_bytes, &lists(key_bytes, value_bytes, entries, runs))?;
         }
     }
-    println!("\nkey\tvalue\tport reads\tport writes\tdecoders wait\tcycles an entry\twith half the value");
+    println!(
+        "\nkey\tvalue\tpath\tport reads\tport writes\tdecoders wait\tcycles an entry\tlatency 100\ttwo runs\tone run"
+    );
     for (key_bytes, value_bytes) in SHAPES {
-        shares(key_bytes, value_bytes, entries)?;
+        for variant in [Variant::Plain, Variant::Wide] {
+            widths(key_bytes, value_bytes, entries, variant)?;
+        }
     }
     Ok(())
 }
@@ -51,7 +55,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// Cycles of a merge of two or four runs. A unit of two ways merges four runs in three tasks, and each entry twice.
 fn ablation(key_bytes: usize, value_bytes: usize, lists: &[Vec<Entry>]) -> Result<(), Box<dyn std::error::Error>> {
     let four = Simulated { trace_cycles: TRACE_CYCLES, ..Simulated::new(Memory::IDEAL) };
-    let two = Simulated { ways: Ways::Two, ..four };
+    let two = Simulated { variant: Variant::TwoWays, ..four };
     let mut in_two = Vec::new();
     if lists.len() > 2 {
         let halves: Vec<Vec<Entry>> = lists.chunks(2).map(<[_]>::concat).collect();
@@ -86,23 +90,26 @@ fn waits(traces: &[Vec<Cycle>], ways: usize) -> u64 {
     100 * waits / all
 }
 
-/// The shares of cycles in which the port moves a word and the decoders are ahead. A path of 16 bytes would move a value
-/// in the cycles in which this one moves half of it.
-fn shares(key_bytes: usize, value_bytes: usize, entries: u64) -> Result<(), Box<dyn std::error::Error>> {
-    let unit = Simulated { trace_cycles: TRACE_CYCLES, ..Simulated::new(Memory::IDEAL) };
-    let lists = lists(key_bytes, value_bytes, entries, 4);
-    let answer = run(unit, &lists)?;
+/// The shares of cycles in which the port moves a word and the decoders are ahead, and cycles an entry: of four runs,
+/// with a slow memory, of two runs and of one.
+fn widths(key: usize, value: usize, entries: u64, variant: Variant) -> Result<(), Box<dyn std::error::Error>> {
+    let unit = Simulated { trace_cycles: TRACE_CYCLES, variant, ..Simulated::new(Memory::IDEAL) };
+    let four = lists(key, value, entries, 4);
+    let answer = run(unit, &four)?;
     let share = |words: fn(&Cycle) -> u8| {
         100 * answer.trace.iter().map(|cycle| u64::from(words(cycle))).sum::<u64>() / answer.trace.len() as u64
     };
-    let halved = self::lists(key_bytes, value_bytes / 2, entries, 4);
+    let each = |cycles: u64| cycles as f64 / count(&four) as f64;
     println!(
-        "{key_bytes}\t{value_bytes}\t{}%\t{}%\t{}%\t{:.2}\t{:.2}",
+        "{key}\t{value}\t{}\t{}%\t{}%\t{}%\t{:.2}\t{:.2}\t{:.2}\t{:.2}",
+        variant.path_bytes(),
         share(|cycle| cycle.fetched),
         share(|cycle| cycle.written),
         waits(std::slice::from_ref(&answer.trace), 4),
-        answer.cycles as f64 / count(&lists) as f64,
-        run(unit, &halved)?.cycles as f64 / count(&halved) as f64,
+        each(answer.cycles),
+        each(run(Simulated { memory: Memory { latency: 100, ..Memory::IDEAL }, ..unit }, &four)?.cycles),
+        each(run(unit, &lists(key, value, entries, 2))?.cycles),
+        each(run(unit, &lists(key, value, entries, 1))?.cycles),
     );
     Ok(())
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "Vunit.h"
+#include "Vunit16.h"
 #include "Vunit2.h"
 #include "memory.h"
 #include "verilated.h"
@@ -55,7 +56,7 @@ int run(const SituFpgaTask* task, SituFpgaResult* result) {
     unit->emit_bytes_max = task->emit_bytes_max;
     unit->entries_max = task->entries_max;
     unit->out_base = 0;
-    unit->out_words_max = task->out_bytes_max / 8;
+    unit->out_words_max = task->out_bytes_max / task->path_bytes;
     unit->snapshot_valid = (1u << task->snapshots) - 1;
     for (uint32_t word = 0; word < 14; word++) {
         uint32_t bits = 0;
@@ -175,5 +176,6 @@ int run(const SituFpgaTask* task, SituFpgaResult* result) {
 }  // namespace
 
 extern "C" int situ_fpga_run(const SituFpgaTask* task, SituFpgaResult* result) {
+    if (task->path_bytes == 16) return run<Vunit16>(task, result);
     return task->ways == 2 ? run<Vunit2>(task, result) : run<Vunit>(task, result);
 }

@@ -43,8 +43,9 @@ typedef struct {
     uint32_t emit_from;
     uint32_t emit_bytes_max;
     uint32_t entries_max;
-    // Of the unit: 2 or 4.
+    // Of the unit: 2 or 4 ways, and a path of 8 or 16 bytes.
     uint32_t ways;
+    uint32_t path_bytes;
     uint32_t latency;
     uint32_t stall_per_1000;
 } SituFpgaTask;

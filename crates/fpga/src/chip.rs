@@ -6,7 +6,7 @@
 //!
 //! `fpga/registers.md` has the registers, and the words of tasks and answers.
 
-use crate::host::{FlatAnswer, NotRun, Ways, decoded, flat_answer};
+use crate::host::{FlatAnswer, NotRun, Variant, decoded, flat_answer};
 use crate::model::{self, ChipModel, Memory, RegisterError, UnitResult, UnitTask, WAYS};
 use situ_accel::DeviceTask;
 use std::collections::BTreeMap;
@@ -179,7 +179,7 @@ impl Chip {
     /// # Errors
     /// The chip is full ([`NotRun::Busy`]), the task is not for it, or the chip has a flaw.
     pub fn submit(&mut self, task: &[u8], data: &[u8], lockstep: bool) -> Result<u32, NotRun> {
-        let (task, unit_task) = decoded(task, data, Ways::Four)?;
+        let (task, unit_task) = decoded(task, data, Variant::Plain)?;
         if self.read(registers::STATUS)? & 7 == 0 {
             return Err(NotRun::Busy);
         }

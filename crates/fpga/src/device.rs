@@ -22,7 +22,7 @@ impl OpenDevice for OpenSimulated {
 
     fn limits(&self) -> DeviceLimits {
         DeviceLimits {
-            ways: self.unit.ways as u32,
+            ways: self.unit.variant.ways(),
             snapshots: SNAPSHOTS as u32,
             key_bytes: UNIT_KEY_BYTES_MAX,
             value_bytes: VALUE_BYTES_MAX,

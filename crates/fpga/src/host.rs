@@ -75,23 +75,43 @@ pub struct Simulated {
     pub memory: Memory,
     /// The number of first cycles to trace.
     pub trace_cycles: usize,
-    /// The unit's ways, and so its decoders.
-    pub ways: Ways,
+    /// The parameters of the circuit.
+    pub variant: Variant,
 }
 
-/// The ways of a simulated unit: the parameter `WAYS` of the circuit.
+/// The parameters of a simulated unit: `WAYS` and `BYTES` of the circuit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ways {
+pub enum Variant {
+    /// Four runs a task, and a path of eight bytes a cycle.
+    Plain,
     /// Two runs a task, with half the decoders.
-    Two = 2,
-    /// Four runs a task.
-    Four = 4,
+    TwoWays,
+    /// Four runs a task, and a path of sixteen bytes a cycle.
+    Wide,
+}
+
+impl Variant {
+    /// Returns the number of ways, and so of decoders.
+    pub fn ways(self) -> u32 {
+        match self {
+            Variant::Plain | Variant::Wide => WAYS as u32,
+            Variant::TwoWays => 2,
+        }
+    }
+
+    /// Returns the bytes of a word in memory.
+    pub fn path_bytes(self) -> u32 {
+        match self {
+            Variant::Plain | Variant::TwoWays => 8,
+            Variant::Wide => 16,
+        }
+    }
 }
 
 impl Simulated {
-    /// Creates a unit of four ways over a memory.
+    /// Creates a plain unit over a memory.
     pub fn new(memory: Memory) -> Simulated {
-        Simulated { memory, trace_cycles: 0, ways: Ways::Four }
+        Simulated { memory, trace_cycles: 0, variant: Variant::Plain }
     }
 
     /// Runs a task, whose input blocks lie in `data`.
@@ -99,7 +119,7 @@ impl Simulated {
     /// # Errors
     /// There is no simulation, the task is not for the unit, or the unit has a flaw.
     pub fn run(&self, task: &[u8], data: &[u8]) -> Result<FlatAnswer, NotRun> {
-        let (task, unit_task) = decoded(task, data, self.ways)?;
+        let (task, unit_task) = decoded(task, data, self.variant)?;
         let mut trace = vec![Cycle::default(); self.trace_cycles];
         let result = model::run(&unit_task, data, self.memory, &mut trace).map_err(NotRun::Broken)?;
         trace.truncate(result.cycles as usize);
@@ -107,8 +127,8 @@ impl Simulated {
     }
 }
 
-/// Decodes a task, and makes registers and descriptors of it, for a unit of some ways.
-pub(crate) fn decoded(task: &[u8], data: &[u8], ways: Ways) -> Result<(DeviceTask, UnitTask), NotRun> {
+/// Decodes a task, and makes registers and descriptors of it for a unit.
+pub(crate) fn decoded(task: &[u8], data: &[u8], variant: Variant) -> Result<(DeviceTask, UnitTask), NotRun> {
     if let Some(why) = model::missing() {
         return Err(NotRun::Missing(why.to_owned()));
     }
@@ -116,7 +136,7 @@ pub(crate) fn decoded(task: &[u8], data: &[u8], ways: Ways) -> Result<(DeviceTas
     if task.data_bytes != data.len() as u64 {
         return Err(NotRun::Malformed(Malformed(format!("{} bytes of blocks", data.len()))));
     }
-    let unit_task = suited(&task, ways).map_err(NotRun::Unsuited)?;
+    let unit_task = suited(&task, variant).map_err(NotRun::Unsuited)?;
     Ok((task, unit_task))
 }
 
@@ -133,17 +153,18 @@ pub(crate) fn flat_answer(task: &DeviceTask, unit_task: &UnitTask, result: &Unit
 }
 
 /// Returns the task as registers and descriptors; the limit in words if it is beyond the unit.
-fn suited(task: &DeviceTask, ways: Ways) -> Result<UnitTask, String> {
+fn suited(task: &DeviceTask, variant: Variant) -> Result<UnitTask, String> {
     let rules = &task.rules;
     let limit = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
-    limit(task.ways.len() <= ways as usize, "more ways than the unit has")?;
+    limit(task.ways.len() <= variant.ways() as usize, "more ways than the unit has")?;
     limit(!rules.lz4, "compression")?;
     limit(rules.snapshots.len() <= SNAPSHOTS, "more than eight snapshots")?;
     limit(rules.below.is_empty(), "spans of older data")?;
     limit(rules.range.lower.is_none() && rules.range.upper.is_none(), "a range of keys")?;
     limit(rules.key_bytes_max <= UNIT_KEY_BYTES_MAX, "keys of more than 64 bytes")?;
     let mut unit = UnitTask {
-        ways: ways as u32,
+        ways: variant.ways(),
+        path_bytes: variant.path_bytes(),
         snapshots: rules.snapshots.iter().map(|snapshot| (*snapshot).min(MAX_SEQUENCE)).collect(),
         below_all: rules.below_all,
         key_bytes_max: rules.key_bytes_max,
@@ -154,7 +175,8 @@ fn suited(task: &DeviceTask, ways: Ways) -> Result<UnitTask, String> {
         emit_bytes_max: u32::try_from(rules.emit_bytes_max).unwrap_or(u32::MAX),
         // The decoder of tasks bounds it.
         entries_max: rules.entries_max as u32,
-        out_bytes_max: (task.result_bytes_max + 16 * u64::from(task.result_blocks_max) + 256).next_multiple_of(8),
+        out_bytes_max: (task.result_bytes_max + 16 * u64::from(task.result_blocks_max) + 256)
+            .next_multiple_of(u64::from(variant.path_bytes())),
         side_words_max: 8 * rules.entries_max + REPORT_WORDS as u64 * u64::from(task.result_blocks_max) + 64,
         ..UnitTask::default()
     };
@@ -210,7 +232,7 @@ fn answer(task: &DeviceTask, unit_task: &UnitTask, result: &UnitResult) -> Resul
     for (word, tag) in &result.side {
         sides.take(*word, *tag)?;
     }
-    sides.finish(&result.out, &mut answer)?;
+    sides.finish(&result.out, unit_task.path_bytes as usize, &mut answer)?;
     let kept = u64::from(result.kept);
     let header = &mut answer.header;
     header.entries_in = result.way_entries.iter().map(|count| u64::from(*count)).sum();
@@ -296,8 +318,8 @@ impl Sides {
         }
     }
 
-    /// Puts blocks and reports into the answer.
-    fn finish(mut self, out: &[u8], answer: &mut Answer) -> Result<(), NotRun> {
+    /// Puts blocks and reports into the answer. Each block begins at a word of the path.
+    fn finish(mut self, out: &[u8], path_bytes: usize, answer: &mut Answer) -> Result<(), NotRun> {
         self.end_block();
         answer.hashes = std::mem::take(&mut self.hashes);
         let reports = self.words.chunks_exact(REPORT_WORDS);
@@ -310,7 +332,7 @@ impl Sides {
             let stored_bytes = (words[0] >> 32 & 0xffff) as usize + 5;
             let stored = out.get(slot..slot + stored_bytes);
             let stored = stored.ok_or_else(|| NotRun::Broken(format!("block {i} is not in memory")))?;
-            slot = (slot + stored_bytes).next_multiple_of(8);
+            slot = (slot + stored_bytes).next_multiple_of(path_bytes);
             self.report(&self.blocks[i], hashes_end, words, stored, answer);
         }
         Ok(())

@@ -63,6 +63,8 @@ pub(crate) struct Block {
 pub(crate) struct UnitTask {
     /// The ways of the unit: 2 or 4.
     pub(crate) ways: u32,
+    /// Bytes of a word of its path: 8 or 16.
+    pub(crate) path_bytes: u32,
     pub(crate) blocks: Vec<Block>,
     pub(crate) first_block: [u32; WAYS + 1],
     pub(crate) snapshots: Vec<u64>,
@@ -199,6 +201,7 @@ mod circuit {
         emit_bytes_max: u32,
         entries_max: u32,
         ways: u32,
+        path_bytes: u32,
         latency: u32,
         stall_per_1000: u32,
     }
@@ -260,6 +263,7 @@ mod circuit {
             emit_bytes_max: task.emit_bytes_max,
             entries_max: task.entries_max,
             ways: task.ways,
+            path_bytes: task.path_bytes,
             latency: memory.latency,
             stall_per_1000: memory.stall_per_1000,
         };

@@ -1,7 +1,7 @@
 //! Damaged inputs get the model's status and its detail. What is beyond the unit is called so.
 
 use crate::skipped::skipped;
-use crate::tasks::{self, assert_is_the_models, assert_same, memory, run};
+use crate::tasks::{self, WIDTHS, assert_is_the_models, assert_same, memory, run};
 use situ_accel::abi::*;
 use situ_accel::{DeviceTask, run_model};
 use situ_compaction::KeyRange;
@@ -62,14 +62,14 @@ fn damage_below_a_sound_checksum_gets_the_models_status() {
             let block = blocks[rng.index(blocks.len())];
             damage(rng, &block, &mut data, sound);
         }
-        match run(&device, &data, memory(rng)).unwrap() {
-            Ok(found) => {
-                let status = assert_is_the_models(&found, &device, &data);
-                statuses.borrow_mut()[status as usize] += 1;
-            }
-            Err(NotRun::Unsuited(_)) => statuses.borrow_mut()[7] += 1,
+        let memory = memory(rng);
+        let found = WIDTHS.map(|variant| match run(variant, &device, &data, memory) {
+            Ok(found) => assert_is_the_models(&found, &device, &data),
+            Err(NotRun::Unsuited(_)) => 7,
             Err(other) => panic!("{other}"),
-        }
+        });
+        assert_eq!(found[0], found[1]);
+        statuses.borrow_mut()[found[0] as usize] += 1;
     });
     let statuses = statuses.into_inner();
     for status in [STATUS_OK, STATUS_CHECKSUM, STATUS_BLOCK, STATUS_ORDER, STATUS_LIMIT] {
@@ -132,8 +132,10 @@ fn a_task_beyond_the_unit_is_refused_before_it_begins() {
         for change in beyond {
             let mut device = device.clone();
             change(&mut device);
-            let found = run(&device, &data, Memory::IDEAL).unwrap();
-            assert!(matches!(found, Err(NotRun::Unsuited(_))), "{found:?}");
+            for variant in WIDTHS {
+                let found = run(variant, &device, &data, Memory::IDEAL);
+                assert!(matches!(found, Err(NotRun::Unsuited(_))), "{found:?}");
+            }
         }
     });
 }
@@ -153,14 +155,15 @@ fn result_memory_that_is_too_small_is_a_status() {
             return;
         }
         (device.result_bytes_max, device.result_blocks_max) = (whole.header.data_bytes / 8, 1);
-        let found = run(&device, &data, memory(rng)).unwrap();
-        // The side channel has less space, too, and may be first.
-        match found {
-            Ok(found) => {
-                let header = AnswerHeader::take(&mut &*found.report).unwrap();
-                assert_eq!((header.status, header.blocks), (STATUS_SPACE, 0));
+        for variant in WIDTHS {
+            // The side channel has less space, too, and may be first.
+            match run(variant, &device, &data, memory(rng)) {
+                Ok(found) => {
+                    let header = AnswerHeader::take(&mut &*found.report).unwrap();
+                    assert_eq!((header.status, header.blocks), (STATUS_SPACE, 0));
+                }
+                Err(error) => assert!(matches!(error, NotRun::Broken(_)), "{error}"),
             }
-            Err(error) => assert!(matches!(error, NotRun::Broken(_)), "{error}"),
         }
     });
 }

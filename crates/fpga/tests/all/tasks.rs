@@ -3,7 +3,7 @@
 use situ_accel::{Answer, DeviceTask, Prepared, run_model};
 use situ_compaction::Task;
 use situ_compaction::testing::{Contents, Entry, MemoryHost, plain_rules, sort};
-use situ_fpga::{FlatAnswer, Memory, NotRun, Simulated, Ways};
+use situ_fpga::{FlatAnswer, Memory, NotRun, Simulated, Variant};
 use situ_sim::Rng;
 use situ_table::{Compression, KeyKind, TableOptions, Trailer};
 
@@ -116,18 +116,21 @@ pub(crate) fn memory(rng: &mut Rng) -> Memory {
     Memory { latency: [1, 10, 100][rng.index(3)], stall_per_1000: [0, 100, 500][rng.index(3)], seed: rng.next_u64() }
 }
 
-/// Runs a task on the unit; `None` where there is no simulation.
-pub(crate) fn run(task: &DeviceTask, data: &[u8], memory: Memory) -> Option<Result<FlatAnswer, NotRun>> {
-    match Simulated::new(memory).run(&task.encode(), data) {
-        Err(NotRun::Missing(_)) => None,
-        other => Some(other),
-    }
+/// The units of four ways: both widths of the path.
+pub(crate) const WIDTHS: [Variant; 2] = [Variant::Plain, Variant::Wide];
+
+/// Runs a task on a unit.
+pub(crate) fn run(variant: Variant, task: &DeviceTask, data: &[u8], memory: Memory) -> Result<FlatAnswer, NotRun> {
+    Simulated { variant, ..Simulated::new(memory) }.run(&task.encode(), data)
 }
 
-/// Fails unless the unit's answer is the model's, byte for byte. A unit of two ways also runs the tasks that it can.
+/// Fails unless the answers of both widths are the model's, byte for byte. A unit of two ways also runs the tasks that
+/// it can.
 pub(crate) fn assert_same(task: &DeviceTask, data: &[u8], memory: Memory) {
-    assert_is_the_models(&run(task, data, memory).unwrap().unwrap(), task, data);
-    let two = Simulated { ways: Ways::Two, ..Simulated::new(memory) }.run(&task.encode(), data);
+    for variant in WIDTHS {
+        assert_is_the_models(&run(variant, task, data, memory).unwrap(), task, data);
+    }
+    let two = run(Variant::TwoWays, task, data, memory);
     if task.ways.len() > 2 {
         assert!(matches!(two, Err(NotRun::Unsuited(_))));
     } else {
