@@ -23,7 +23,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   random_tasks emulated:: on_device:: chip:: little_memory:: many_keyspaces:: item_count:: wrong_clock:: back_pressure:: memccapable \
   failures:: engines:: calibrate:: node::promise_1 serve::promise_1
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing crash full_disk flash::tests::cache:: \
-  checkpoints_give_up_log a_device_without_space
+  checkpoints_give_up_log a_device_without_space simulated:: it_is_a_map_but_for an_item_takes_32_bytes
 
 .PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page fpga fpga-prove fpga-route java soft-roce
 
