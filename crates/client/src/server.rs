@@ -203,17 +203,25 @@ impl Server {
         let tries_rdma = may_try_rdma && self.state().rdma_rest.is_over(Instant::now());
         let choice = if may_try_rdma && !tries_rdma { TransportChoice::Socket } else { self.choice };
         let prepared = connected().and_then(|connection| {
-            let upgraded = connection.upgrade(choice, limit.deadline);
-            let has_rdma = upgraded.as_ref().is_ok_and(|connection| connection.transport() == TransportKind::Rdma);
-            if tries_rdma && !has_rdma {
+            let (connection, no_rdma) = match connection.upgrade(choice, limit.deadline) {
+                Ok(connection) => {
+                    let no_rdma = connection.transport() != TransportKind::Rdma;
+                    (Ok(connection), no_rdma)
+                }
+                // The server hung up on a command that it does not know, or this process has no descriptor left for
+                // memory. Or the network takes TCP and drops what RDMA sends. If TCP fails as well, the server is gone.
+                Err(error) if choice == TransportChoice::Auto && error.kind() != ErrorKind::TimedOut => {
+                    (Ok(connected()?), true)
+                }
+                Err(error) => {
+                    let is_late = error.kind() == ErrorKind::TimedOut;
+                    (Err(broken(error)), is_late)
+                }
+            };
+            if tries_rdma && no_rdma {
                 self.state().rdma_rest.begin(Instant::now());
             }
-            match upgraded {
-                // The server hung up on a command that it does not know, or this process has no descriptor left for
-                // memory. Or the network takes TCP and drops what RDMA sends.
-                Err(error) if choice == TransportChoice::Auto && error.kind() != ErrorKind::TimedOut => connected(),
-                upgraded => upgraded.map_err(broken),
-            }
+            connection
         });
         match prepared {
             Ok(connection) => {
