@@ -109,6 +109,15 @@ impl Found {
     }
 }
 
+/// Returns the buckets of a sample, of a store with at least [`SAMPLE`] buckets. Keys are spread by their hashes, but a
+/// purge that was broken off has been to a part of the buckets: to those whose numbers, with their bits reversed, are
+/// low. So the sample is spread evenly over the numbers, and over their low bits.
+fn sample_of(buckets: u64) -> impl Iterator<Item = u64> {
+    let stride = buckets / SAMPLE;
+    let low_bits = (1 << stride.ilog2()) - 1;
+    (0..SAMPLE).map(move |sampled| sampled * stride + (sampled.wrapping_sub(sampled * stride) & low_bits))
+}
+
 /// The memory of the purging thread.
 struct Purger {
     /// The last visible sequence number, apart from the purges' own writes, and the time since which it is visible.
@@ -201,28 +210,31 @@ impl Core {
 
     /// Looks for what has expired, and purges if that is worth it.
     fn look(&self, purger: &mut Purger) -> Result<()> {
+        let looked = self.sample_and_purge(purger);
+        if !matches!(looked, Ok(ControlFlow::Continue(()))) {
+            // The expiry of the remaining entries is unknown.
+            self.writes.purges.next_expiry_ms.store(0, Ordering::Release);
+        }
+        looked.map(drop)
+    }
+
+    fn sample_and_purge(&self, purger: &mut Purger) -> Result<ControlFlow<()>> {
         let purges = &self.writes.purges;
         let buckets = self.state().buckets();
         if buckets > SMALL_BUCKETS {
             purges.next_expiry_ms.store(NEVER, Ordering::Release);
             let mut found = Found::default();
-            // Keys are spread by their hashes, so each choice of buckets is as good.
-            for sampled in 0..SAMPLE {
-                self.find_dead(sampled * (buckets / SAMPLE), None, &mut found)?;
+            for bucket in sample_of(buckets) {
+                self.find_dead(bucket, None, &mut found)?;
             }
             self.pace(purger, found.read_bytes);
             purges.dead_entries.store(found.dead_entries.saturating_mul(buckets) / SAMPLE, Ordering::Relaxed);
             if !found.is_worth_it(found.dead_bytes) {
                 purges.next_expiry_ms.fetch_min(found.worth_at_ms(), Ordering::AcqRel);
-                return Ok(());
+                return Ok(ControlFlow::Continue(()));
             }
         }
-        let purged = self.purge(purger, None);
-        if !matches!(purged, Ok(ControlFlow::Continue(()))) {
-            // The expiry of the remaining entries is unknown.
-            purges.next_expiry_ms.store(0, Ordering::Release);
-        }
-        purged.map(drop)
+        self.purge(purger, None)
     }
 
     /// Purges all buckets. Breaks off if the store is closed, or a snapshot is taken.
@@ -389,5 +401,24 @@ impl Core {
             (Located::Here(value), Some(_), Some(is_dead)) => is_dead(&dead.key, &value),
             _ => false,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sample of 2^n buckets was the first part of the order in which a purge goes.
+    #[test]
+    fn a_sample_is_spread_over_the_store_and_over_the_order_of_purges() {
+        for buckets in (0..400).map(|n| SAMPLE * 8 + n).chain([1 << 16, (1 << 20) + 1, (1 << 30) - 1]) {
+            let sample: Vec<u64> = sample_of(buckets).collect();
+            let parts: Vec<u64> = sample.iter().map(|bucket| bucket / (buckets / SAMPLE)).collect();
+            assert_eq!(parts, (0..SAMPLE).collect::<Vec<_>>(), "{buckets} buckets: {sample:?}");
+            let mut order: Vec<u64> =
+                sample.iter().map(|bucket| bucket.reverse_bits() / (u64::MAX / SAMPLE + 1)).collect();
+            order.sort_unstable();
+            assert_eq!(order, (0..SAMPLE).collect::<Vec<_>>(), "{buckets} buckets: {sample:?}");
+        }
     }
 }

@@ -111,6 +111,30 @@ fn expired_entries_with_large_values_leave_an_idle_store() {
     expired_entries_leave(Nature::Safe, 2000);
 }
 
+/// A purge that was broken off left expired entries for good. The samples of later looks were buckets that the purge had
+/// done.
+#[test]
+fn expired_entries_leave_after_a_purge_that_was_broken_off() {
+    // More buckets than the entries need, so their number stays a power of two.
+    World::run(Nature::Safe, HashOptions { base_bits: 9, ..small() }, |world| {
+        let store = world.open();
+        fill(&store, 0..300, 300, world.in_seconds(100));
+        store.checkpoint().unwrap();
+        assert_eq!(entries(&store), 300);
+        while entries(&store) > 280 {
+            world.env.clock.sleep(Duration::from_millis(1));
+        }
+        store.close().unwrap();
+        let left = world.open();
+        assert!((100..300).contains(&entries(&left)), "{} entries", entries(&left));
+        world.rest();
+        world.rest();
+        assert_eq!(entries(&left), 0);
+        check_sound(&left);
+        left.close().unwrap();
+    });
+}
+
 /// A writer that never pauses, and never comes near, does not keep expired entries alive.
 #[test]
 fn expired_entries_leave_while_a_writer_goes_on_elsewhere() {
