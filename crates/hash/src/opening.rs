@@ -439,6 +439,8 @@ impl OldLogs {
     fn find(home: &Arc<dyn Volume>, superblock: &Superblock, repair: Option<&mut HashRepair>) -> Result<OldLogs> {
         let mode = if repair.is_some() { RecoveryMode::Repair } else { RecoveryMode::Strict };
         let mut needed = Vec::new();
+        let first = superblock.first_log_file;
+        let mut first_bytes = None;
         let mut next = superblock.next_file.max(superblock.first_log_file);
         for file in home.list()? {
             if let FileName::Log(number) | FileName::Spare(number) = file.name {
@@ -448,15 +450,20 @@ impl OldLogs {
                 && number >= superblock.first_log_file
             {
                 needed.push(number);
+                first_bytes = first_bytes.or((number == first).then_some(file.bytes));
             }
         }
         needed.sort_unstable();
-        let first = superblock.first_log_file;
-        // A store that is open has its oldest log file: it was made before the superblock that names it.
-        if !superblock.is_clean && needed.first() != Some(&first) {
+        // A store that is open has its oldest log file: it was made, in its whole length, before the superblock that
+        // names it. Recovery finds cuts behind its first pages.
+        if !superblock.is_clean && first_bytes.is_none_or(|bytes| bytes < situ_log::FILE_BYTES_MIN) {
             let path = format!("{}/{}", home.location(), FileName::Log(first));
-            let found = needed.first().map_or("no log file".to_owned(), |number| FileName::Log(*number).to_string());
-            let error = StorageError::corruption(&path, 0, "log file", "the oldest one that is needed", found);
+            let found = match first_bytes {
+                Some(bytes) => format!("{bytes} bytes"),
+                None => needed.first().map_or("no log file".to_owned(), |number| FileName::Log(*number).to_string()),
+            };
+            let expected = format!("the oldest log file that is needed, of {} bytes or more", situ_log::FILE_BYTES_MIN);
+            let error = StorageError::corruption(&path, 0, "log file", expected, found);
             let Some(report) = repair else { return Err(error.into()) };
             report.lose_log_record(error);
         }

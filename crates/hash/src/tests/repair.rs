@@ -175,3 +175,33 @@ fn a_repair_without_a_store_changes_nothing() {
     assert!(error.to_string().contains("open"), "{error}");
     store.close().unwrap();
 }
+
+/// The log of a store that was killed was cut to nothing. The store opened without all of its writes, and a check found
+/// it sound.
+#[test]
+fn a_needed_log_file_that_is_missing_or_cut_is_refused_and_said_by_a_repair() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, killed) = (directory.path().join("home"), directory.path().join("killed"));
+    let store = open(&home).unwrap();
+    (0..1000_u32).for_each(|number| store.put_with(number.to_le_bytes(), "v", Durability::Buffered, None).unwrap());
+    copy_tree(&home, &killed);
+    store.close().unwrap();
+    for bytes in [None, Some(0), Some(4096)] {
+        let damaged = directory.path().join(format!("damaged {bytes:?}"));
+        copy_tree(&killed, &damaged);
+        let log = file_with(&damaged, ".log");
+        match bytes {
+            None => std::fs::remove_file(&log).unwrap(),
+            Some(bytes) => File::options().write(true).open(&log).unwrap().set_len(bytes).unwrap(),
+        }
+        let refused = open(&damaged).unwrap_err();
+        assert!(refused.is_corruption(), "{refused}");
+        let text = refused.to_string();
+        let found = bytes.map_or(String::new(), |bytes| format!("found {bytes} bytes"));
+        assert!(text.contains(log.to_str().unwrap()) && text.contains(&found), "{text}");
+        let report = repair(&damaged);
+        assert!(report.lost_log_records > 0 && !report.nothing_lost(), "{report:?}");
+        check_sound(&open(&damaged).unwrap());
+    }
+    assert_eq!(open(&killed).unwrap().count().unwrap(), 1000);
+}
