@@ -67,6 +67,19 @@ pub struct DirectoryVolume {
 }
 
 impl DirectoryVolume {
+    /// Makes the writer rely on one more file or device, which another part of the store has open and locked. `path` is
+    /// absolute, or begins at the directory. If another program lets it lead elsewhere, the volume has a
+    /// [failure](Volume::failure), as for its own files.
+    ///
+    /// # Errors
+    /// There is nothing at `path`, or the system refuses.
+    ///
+    /// # Panics
+    /// The writer relies on such a file already.
+    pub fn rely_on(&self, path: impl Into<PathBuf>) -> Result<()> {
+        self.names.rely_on(path.into())
+    }
+
     /// Opens a volume over an existing directory.
     ///
     /// # Errors

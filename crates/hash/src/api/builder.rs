@@ -103,6 +103,8 @@ impl HashStoreBuilder {
         };
         let device_path = named.map(|path| device_text(&path)).transpose()?;
         let device = open_device(&path)?;
+        // The home may be renamed while the store is open. The lock of the device finds a path that has changed since.
+        home.rely_on(device_path.as_deref().unwrap_or(BUCKETS_FILE))?;
         self.open_given(Given { home, overflow, device, device_path, identity: None }, repair)
     }
 

@@ -52,6 +52,54 @@ fn a_home_that_is_older_than_its_buckets_is_found() {
     assert_eq!(store.properties().totals.entries, 0);
 }
 
+/// The file with the buckets was replaced by a copy of it under an open store. Puts were acknowledged and went into the
+/// renamed file, and the next opening took the copy.
+#[test]
+fn buckets_that_are_replaced_under_an_open_store_fail_it_before_the_next_second_is_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = HashOptions { bucket_space_bytes: 1 << 24, base_bits: 4, ..HashOptions::default() };
+    let outside = directory.path().join("buckets");
+    std::fs::File::create(&outside).unwrap().set_len(1 << 24).unwrap();
+    let (home, other) = (directory.path().join("home"), directory.path().join("other"));
+    for (home, buckets, device) in [(&home, outside.clone(), Some(&outside)), (&other, other.join("buckets"), None)] {
+        let builder = HashStoreBuilder::new(options.clone());
+        let builder = device.iter().fold(builder, |builder, path| builder.device(path));
+        let store = builder.clone().open(home).unwrap();
+        let put = |number: u32| store.put_with(number.to_le_bytes(), "a value", Durability::Synced, None);
+        (0..100).for_each(|number| put(number).unwrap());
+        let (copy, renamed) = (buckets.with_extension("copy"), buckets.with_extension("renamed"));
+        std::fs::copy(&buckets, &copy).unwrap();
+        std::fs::rename(&buckets, &renamed).unwrap();
+        std::fs::rename(&copy, &buckets).unwrap();
+        let replaced = std::time::Instant::now();
+        let (acknowledged, refused) = (100..).find_map(|number| Some((number, put(number).err()?))).unwrap();
+        assert!(replaced.elapsed() < std::time::Duration::from_secs(1), "{:?}", replaced.elapsed());
+        let says = |error: Error| error.to_string().contains("buckets was removed, renamed or replaced");
+        assert!(says(refused.clone()), "{refused}");
+        assert!(says(store.close().unwrap_err()));
+        std::fs::rename(&renamed, &buckets).unwrap();
+        let store = builder.open(home).unwrap();
+        for number in 0..acknowledged {
+            assert_eq!(store.get(number.to_le_bytes()).unwrap().as_deref(), Some(&b"a value"[..]), "{number}");
+        }
+        check_sound(&store);
+        store.close().unwrap();
+    }
+}
+
+/// A directory may be renamed while its store is open, with the buckets in it.
+#[test]
+fn a_home_may_be_renamed_while_its_store_is_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = HashOptions { bucket_space_bytes: 1 << 24, base_bits: 4, ..HashOptions::default() };
+    let (before, after) = (directory.path().join("before"), directory.path().join("after"));
+    let store = HashStore::open(&before, options.clone()).unwrap();
+    std::fs::rename(&before, &after).unwrap();
+    store.put_with("a", "1", Durability::Synced, None).unwrap();
+    store.close().unwrap();
+    assert_eq!(HashStore::open(&after, options).unwrap().get("a").unwrap().unwrap(), b"1");
+}
+
 pub(super) fn copy_tree(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

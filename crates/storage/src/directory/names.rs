@@ -7,6 +7,8 @@
 //! 2. the files without which there is no store ([`is_relied_on`]): CURRENT, manifests, logs, a superblock, MEMBER;
 //! 3. LOCK, which earlier versions of the program lock.
 //!
+//! A store may rely on one more file or device, which has a lock of its own ([`Names::rely_on`]).
+//!
 //! A second writer needs all of these locks. So it is refused while one of the files exists, under any name and in any
 //! directory. LOCK comes last, so a refused writer leaves no file behind. A new file of these kinds is locked before
 //! anything refers to it. The volume releases the lock before it removes the file.
@@ -26,7 +28,7 @@
 
 use super::shown;
 use crate::{Error, FileName, Lock, Result};
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, openat, statat};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::time::{ClockId, clock_gettime};
 use situ_base::lock;
@@ -69,6 +71,16 @@ pub(super) struct Names {
     unlocked: OnceLock<String>,
     /// Time of the next check; see [`now_ms`].
     next_check_ms: AtomicU64,
+    other: OnceLock<Other>,
+}
+
+/// A file or device that the store relies on, and that is no file of the volume.
+#[derive(Debug)]
+struct Other {
+    /// Its path, from the directory.
+    path: PathBuf,
+    /// What the path led to.
+    stat: Stat,
 }
 
 /// The locks of a writer.
@@ -90,7 +102,19 @@ impl Names {
             held: Mutex::default(),
             unlocked: OnceLock::new(),
             next_check_ms: AtomicU64::new(0),
+            other: OnceLock::new(),
         })
+    }
+
+    /// Adds the file or device at `path`, from the directory, to the names that are checked.
+    ///
+    /// # Errors
+    /// There is none, or the system refuses.
+    pub(super) fn rely_on(&self, path: PathBuf) -> Result<()> {
+        let stat = statat(&self.directory, path.as_path(), AtFlags::empty());
+        let stat = stat.map_err(|e| Error::io("open", self.path.join(&path).display(), e.into()))?;
+        assert!(self.other.set(Other { path, stat }).is_ok(), "a store relies on one more file at most");
+        Ok(())
     }
 
     /// Takes the write lock.
@@ -240,8 +264,19 @@ impl Names {
         if fstat(&self.directory).is_ok_and(|stat| stat.st_nlink == 0) {
             return Some(self.is_lost("the directory was removed"));
         }
-        let lost = files.iter().find(|(name, file)| self.is_another(**name, file))?;
-        Some(self.is_lost(&format!("{} was removed, renamed or replaced", lost.0)))
+        let lost = files.iter().find(|(name, file)| self.is_another(**name, file)).map(|(name, _)| name.to_string());
+        let other = || self.other.get().filter(|other| self.leads_elsewhere(other));
+        let lost = lost.or_else(|| Some(other()?.path.display().to_string()))?;
+        Some(self.is_lost(&format!("{lost} was removed, renamed or replaced")))
+    }
+
+    /// Returns true if the path leads to another file or device than at first, or if the file is gone. The node of a
+    /// device may be missing for a moment; an opening without it fails.
+    fn leads_elsewhere(&self, other: &Other) -> bool {
+        match statat(&self.directory, other.path.as_path(), AtFlags::empty()) {
+            Ok(found) => identity(&found) != identity(&other.stat),
+            Err(error) => !is_device(&other.stat) && matches!(error, Errno::NOENT | Errno::NOTDIR),
+        }
     }
 
     /// Returns true if the name leads to another file than `held`, or to none. False if the system cannot tell.
@@ -261,8 +296,13 @@ impl Names {
     }
 }
 
+/// Returns an identity that does not depend on the path: a file's, or a device's, whichever node leads to it.
 fn identity(stat: &Stat) -> (u64, u64) {
-    (stat.st_dev, stat.st_ino)
+    if is_device(stat) { (stat.st_rdev, 0) } else { (stat.st_dev, stat.st_ino) }
+}
+
+fn is_device(stat: &Stat) -> bool {
+    matches!(FileType::from_raw_mode(stat.st_mode), FileType::BlockDevice | FileType::CharacterDevice)
 }
 
 /// Returns true if an open file has no name left.
