@@ -400,7 +400,7 @@ fn ground(
         let entries = |totals: &Totals| totals.entries + totals.overflow_entries;
         report.lost_entries = entries(&expected).saturating_sub(entries(&found));
         if expected != found && report.lost_bucket_count == 0 {
-            report.damage(format_args!("the totals are {expected:?}, and the buckets have {found:?}"));
+            report.damage(expected.difference(&found));
         }
     }
     let is_applied = logs.replay(home, &core)?;

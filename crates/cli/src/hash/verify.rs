@@ -77,8 +77,8 @@ fn tell(verified: &Verified, out: &mut Output) -> Result<(), Failure> {
         out.line(format!("! {damage}; it was written anew: a crash can leave that, or a disk that is in doubt"))?;
     }
     if *dead_overflow_entries > 0 {
-        let dead = text::plural_of(*dead_overflow_entries, "entry", "entries");
-        out.line(format!("! {dead} of the overflow count for nothing: a crash has left them, and they do no harm"))?;
+        let dead = text::plural_of(*dead_overflow_entries, "stale overflow entry", "stale overflow entries");
+        out.line(format!("! {dead}, left by a crash; ignored."))?;
     }
     out.line(format!(
         "{} with {} read in {seconds:.1} s, {} of these in the overflow: {}",

@@ -173,7 +173,7 @@ impl Core {
         report.totals = sums.to_totals();
         let (expected, found) = (self.totals(), report.totals);
         if expected != found {
-            report.damage(|| format!("the totals are {expected:?}, and the buckets have {found:?}"));
+            report.damage(|| expected.difference(&found));
         }
     }
 

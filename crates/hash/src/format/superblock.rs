@@ -46,6 +46,29 @@ pub struct Totals {
     pub overflow_bytes: u64,
 }
 
+impl Totals {
+    /// Returns a sentence on the first number in which the buckets differ from these totals of the superblock.
+    pub(crate) fn difference(&self, buckets: &Totals) -> String {
+        let numbers = |totals: &Totals| {
+            let Totals { entries, bytes, overflow_entries, overflow_bytes } = *totals;
+            [entries, overflow_entries, bytes, overflow_bytes].map(thousands)
+        };
+        let units = ["entries", "entries in the overflow", "bytes of entries", "bytes in the overflow"];
+        let (counted, held) = (numbers(self), numbers(buckets));
+        let differs = (0..units.len()).find(|at| counted[*at] != held[*at]).unwrap_or(0);
+        format!("The superblock counts {} {}; the buckets hold {}.", counted[differs], units[differs], held[differs])
+    }
+}
+
+/// Returns a number with a comma before each three digits.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let first = digits.len() % 3;
+    let rest = digits.as_bytes()[first..].chunks(3).map(|group| String::from_utf8_lossy(group));
+    let groups = std::iter::once(digits[..first].into()).chain(rest).filter(|group| !group.is_empty());
+    groups.collect::<Vec<_>>().join(",")
+}
+
 /// The state of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Superblock {
