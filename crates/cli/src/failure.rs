@@ -135,6 +135,8 @@ impl Failure {
                 Failure::new(what, "another process has the store open, and a hash store has one process at a time")
                     .cure("stop that process (perhaps a `situ serve`), then try again. inspect works while it runs")
             }
+            // The text has the cure: no command can help.
+            error @ situ::hash::Error::Superblock(_) => Failure::new(what, error).ending(Exit::Damage),
             error if error.is_corruption() => Failure::new(what, error)
                 .cure({
                     let shown = directory.display();

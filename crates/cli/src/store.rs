@@ -19,7 +19,7 @@ use situ_node::{NodeAddress, NodeClient, NodeOptions, NodeUnit, NodeVolume, Secr
 use situ_server::{
     ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, item_in_unix_time, open_unserved_by, stored_clock, stored_rule,
 };
-use situ_storage::{DirectoryVolume, FileName, Volume};
+use situ_storage::{DirectoryVolume, FileName, Volume, trace_of_hash_store};
 use situ_tiers::TieredBuilder;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -173,16 +173,25 @@ impl Home {
         if self.is_on_node() {
             return StoreKind::Ordered;
         }
-        let files = DirectoryVolume::open(&self.path).and_then(|volume| volume.list()).unwrap_or_default();
+        self.kind_of_files().unwrap_or(StoreKind::None)
+    }
+
+    fn kind_of_files(&self) -> situ_storage::Result<StoreKind> {
+        let volume = DirectoryVolume::open(&self.path)?;
+        let files = volume.list()?;
         let has = |is: fn(&FileName) -> bool| files.iter().any(|file| is(&file.name));
-        match (
-            has(|name| *name == FileName::Superblock),
-            has(|name| *name == FileName::Current || name.number().is_some()),
-        ) {
-            (true, _) => StoreKind::Hash,
-            (false, true) => StoreKind::Ordered,
-            (false, false) => StoreKind::None,
-        }
+        Ok(if has(|name| *name == FileName::Superblock) {
+            StoreKind::Hash
+        } else if has(|name| *name == FileName::Current) {
+            StoreKind::Ordered
+        } else if trace_of_hash_store(&volume, &files)?.is_some() {
+            // It has lost its superblock, which its opening reports.
+            StoreKind::Hash
+        } else if has(|name| name.number().is_some()) {
+            StoreKind::Ordered
+        } else {
+            StoreKind::None
+        })
     }
 
     /// Returns true if it is a hash store.

@@ -61,6 +61,7 @@ pub use check::verify::HashReport;
 pub use disk::options::HashOptions;
 pub use live::read_queue::OnValue;
 pub use opening::repair::HashRepair;
+pub use opening::superblock_of;
 pub use situ_log::Durability;
 pub use situ_pipeline::{SpaceChange, SpaceLevel, SpaceProperties, SpaceShortage};
 pub use writing::batch::HashBatch;

@@ -48,15 +48,17 @@ use situ_base::{ClockKeeper, ClockRecord, Env, StoreClock, random};
 use situ_device::{Buffer, Device, DeviceLock};
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_pipeline::{LOGGERS_MAX, Limits};
-use situ_storage::{Error as StorageError, FileName, Lock, PageFile, Volume};
+use situ_storage::{Error as StorageError, FileName, HASH_STORE_IDENTITY, Lock, PageFile, Volume, trace_of_hash_store};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Pages of the log that wait to be written, at most.
 const LOG_BUFFER_BYTES_MAX: usize = 4 << 20;
 
-/// The text that a person finds in the directory.
-const IDENTITY: &str = "This directory is a Situ hash store. Do not change its files by hand.\n";
+/// Returns the text that a person finds in the directory.
+fn identity() -> String {
+    format!("{HASH_STORE_IDENTITY}. Do not change its files by hand.\n")
+}
 
 /// The volumes and the device of a store.
 pub(crate) struct Given {
@@ -150,17 +152,59 @@ fn lock_device(io: &BucketIo) -> Result<Box<dyn DeviceLock>> {
     })
 }
 
+/// The file of a superblock, and the contents.
+type FoundSuperblock = (Arc<dyn PageFile>, Newest);
+
 /// Returns the superblock's file and what it says; none if there is no store, or one that had hardly been begun.
-fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Newest)>> {
+///
+/// # Errors
+/// [`Error::Superblock`] if the store has lost its superblock.
+fn read_superblock(home: &dyn Volume) -> Result<Option<FoundSuperblock>> {
     let file = match home.open_pages(FileName::Superblock) {
         Ok(file) => file,
-        Err(StorageError::NotFound { .. }) => return Ok(None),
+        Err(StorageError::NotFound { .. }) => return none_unless_lost(home, "is missing"),
         Err(error) => return Err(error.into()),
     };
+    let (found, whole) = (file.pages() * SLOT_BYTES as u64, (SLOTS * SLOT_BYTES) as u64);
+    if found < whole {
+        return Err(lost_superblock(home, format_args!("has {found} bytes instead of {whole}")));
+    }
     let mut slots = vec![0; SLOTS * SLOT_BYTES];
     file.read_at(0, &mut slots)?;
-    let newest = Superblock::newest(file.path(), &slots)?;
-    Ok(newest.map(|newest| (file, newest)))
+    match Superblock::newest(file.path(), &slots) {
+        Ok(None) => none_unless_lost(home, "holds only zeros"),
+        Ok(Some(newest)) => Ok(Some((file, newest))),
+        Err(error) if error.is_corruption() => {
+            Err(lost_superblock(home, format_args!("has no sound copy left ({error})")))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns the superblock of the store in `home`, which may be open in another process.
+///
+/// # Errors
+/// There is no store, or a newer program has written it; [`Error::Superblock`] if it has lost its superblock.
+pub fn superblock_of(home: &dyn Volume) -> Result<Newest> {
+    let none =
+        || Error::Existence(format!("there is no hash store in {}, or one that was being made", home.location()));
+    read_superblock(home)?.map(|(_, newest)| newest).ok_or_else(none)
+}
+
+/// There is no superblock. That is an error if there was one once.
+fn none_unless_lost(home: &dyn Volume, what: &str) -> Result<Option<FoundSuperblock>> {
+    match trace_of_hash_store(home, &home.list()?)? {
+        None => Ok(None),
+        Some(trace) => Err(Error::Superblock(format!(
+            "{} is a hash store (see {trace}) whose SUPERBLOCK {what}. Restore SUPERBLOCK from a backup; do not repair",
+            home.location()
+        ))),
+    }
+}
+
+fn lost_superblock(home: &dyn Volume, what: impl std::fmt::Display) -> Error {
+    let path = format!("{}/{}", home.location(), FileName::Superblock);
+    Error::Superblock(format!("{path} {what}. Restore it from a backup; a repair needs it, too"))
 }
 
 /// Returns the device that the store in `home` remembers, if there is a store and its buckets do not lie in the home.
@@ -308,7 +352,7 @@ fn finish_making(
     file: Arc<dyn PageFile>,
     superblock: Superblock,
 ) -> Result<SuperblockFile> {
-    home.replace(FileName::Identity, IDENTITY.as_bytes())?;
+    home.replace(FileName::Identity, identity().as_bytes())?;
     io.zero(0..superblock.state.buckets())?;
     io.flush()?;
     io.write_header(0, Buffer::copy_of(&SpaceMark::new(superblock.store).encode()))?;
@@ -447,7 +491,7 @@ impl OldLogs {
                 next = next.max(number + 1);
             }
             if let FileName::Log(number) = file.name
-                && number >= superblock.first_log_file
+                && number >= first
             {
                 needed.push(number);
                 first_bytes = first_bytes.or((number == first).then_some(file.bytes));

@@ -33,6 +33,7 @@ pub mod memory;
 mod name;
 mod read_request;
 mod reads;
+mod traces;
 mod volume;
 
 pub use directory::DirectoryVolume;
@@ -45,6 +46,7 @@ pub use reads::{FinishedRead, ReadQueue};
 pub mod serve {
     pub use crate::reads::{Pump, QueuedRead, ReadService, Served, Source};
 }
+pub use traces::{HASH_STORE_IDENTITY, trace_of_hash_store};
 pub use volume::{Lock, PageFile, Reader, Volume, Writer};
 
 pub use situ_device::{Buffer, Geometry, Nature, PAGE_BYTES, Space};

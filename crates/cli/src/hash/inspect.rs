@@ -12,7 +12,8 @@ use serde::Serialize;
 use situ::Store;
 use situ_device::Space;
 use situ_hash::bucket::{BUCKET_BYTES, USABLE_BYTES};
-use situ_hash::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock};
+use situ_hash::superblock::Newest;
+use situ_hash::superblock_of;
 use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::path::{Path, PathBuf};
 
@@ -141,17 +142,13 @@ fn look(directory: &Path) -> situ::hash::Result<HashStoreReport> {
 
 /// Returns the superblock. A server may be writing one slot of it: what looks damaged is read again.
 fn read_superblock(home: &DirectoryVolume) -> situ::hash::Result<Newest> {
-    let file = home.open_pages(FileName::Superblock)?;
-    let mut slots = vec![0; SLOTS * SLOT_BYTES];
-    for left in (0..LOOKS_MAX).rev() {
-        file.read_at(0, &mut slots)?;
-        match Superblock::newest(file.path(), &slots)? {
-            Some(newest) if newest.damage.is_none() || left == 0 => return Ok(newest),
-            _ => {}
+    let mut newest = superblock_of(home)?;
+    for _ in 1..LOOKS_MAX {
+        if newest.damage.is_some() {
+            newest = superblock_of(home)?;
         }
     }
-    let text = format!("the store in {} was being made, and nothing is in it", home.location());
-    Err(situ::hash::Error::Existence(text))
+    Ok(newest)
 }
 
 /// Returns the room of the device of the buckets; none if it cannot be opened to read.

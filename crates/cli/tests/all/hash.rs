@@ -6,9 +6,9 @@ use situ::hash::{Durability, HashOptions, HashStore, HashStoreBuilder};
 use situ_base::{Clock, Env, SystemClock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// A store with these entries, made by a load.
 fn store_of(at: &Path, entries: u32) {
@@ -203,6 +203,70 @@ fn the_device_of_the_buckets_is_remembered_and_another_one_is_refused() {
     let other_store = situ_fed(at, &["load", "-d", "new", "--engine", "hash", "--buckets", "device"], b"");
     assert!(other_store.code == 1 && other_store.stderr.contains("bucket space of store"), "{other_store:?}");
     assert_eq!(situ(at, &["get", "a"]).done().text(), "1\n");
+}
+
+/// Lengths and times of the files in a directory and in its directories, without locks.
+fn files_of(directory: &Path) -> BTreeMap<PathBuf, (u64, SystemTime)> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap).filter(|entry| entry.file_name() != "LOCK") {
+        let about = entry.metadata().unwrap();
+        match about.is_dir() {
+            true => files.extend(files_of(&entry.path())),
+            false => drop(files.insert(entry.path(), (about.len(), about.modified().unwrap()))),
+        }
+    }
+    files
+}
+
+/// A hash store without SUPERBLOCK was taken for a damaged ordered store. Its repair made an ordered store of it, and
+/// all entries were gone. With a damaged SUPERBLOCK, each command advised another one, and none could help.
+#[test]
+fn a_hash_store_that_has_lost_its_superblock_is_refused_by_each_command_and_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let (at, home) = (directory.path(), directory.path().join("situ-data"));
+    let superblock = home.join("SUPERBLOCK");
+    store_of(at, 3);
+    let sound = fs::read(&superblock).unwrap();
+    let mut garbage = sound.clone();
+    (garbage[50], garbage[4096 + 50]) = (garbage[50] ^ 1, garbage[4096 + 50] ^ 1);
+    let losses = [None, Some(vec![]), Some(sound[..4096].to_vec()), Some(vec![0; 8192]), Some(garbage)];
+    for loss in losses {
+        match &loss {
+            None => fs::remove_file(&superblock).unwrap(),
+            Some(bytes) => fs::write(&superblock, bytes).unwrap(),
+        }
+        let before = files_of(&home);
+        let commands: [&[&str]; 10] = [
+            &["get", "k0001"],
+            &["put", "a", "1"],
+            &["delete", "k0001"],
+            &["scan"],
+            &["verify"],
+            &["repair"],
+            &["inspect"],
+            &["serve"],
+            &["serve", "--engine", "hash"],
+            &["serve", "--buckets", "situ-data/buckets"],
+        ];
+        for command in commands {
+            let ran = situ(at, command);
+            assert_eq!(ran.code, 4, "{command:?}: {ran:?}");
+            assert!(ran.stderr.contains("SUPERBLOCK") && ran.stderr.contains("from a backup"), "{command:?}: {ran:?}");
+            assert!(!ran.stderr.contains("run `situ"), "{command:?}: {ran:?}");
+        }
+        let refused = situ(at, &["serve", "--engine", "lsm"]);
+        assert!(refused.code == 1 && refused.stderr.contains("it is a hash store"), "{refused:?}");
+        for refused in [
+            situ::Store::open(&home).err().unwrap().to_string(),
+            situ::repair_directory(&home, Default::default()).err().unwrap().to_string(),
+        ] {
+            assert!(refused.contains("nothing was changed"), "{refused}");
+            assert_eq!(refused.contains("SUPERBLOCK is missing"), loss.is_none(), "{refused}");
+        }
+        assert_eq!(files_of(&home), before);
+        fs::write(&superblock, &sound).unwrap();
+        assert_eq!(situ(at, &["get", "k0001"]).done().text(), "value of 1\n");
+    }
 }
 
 #[test]

@@ -118,7 +118,7 @@ pub fn repair_store(home: &HomeVolume, env: &Env, options: RepairOptions) -> Res
     if home.is_empty()? {
         return Err(Error::Existence(format!("there is no store in {}", at_home.location())));
     }
-    refuse_hash_store(&at_home.location(), &at_home.list()?)?;
+    refuse_hash_store(&**at_home, &at_home.list()?)?;
     let purpose = if options.dry_run { Purpose::Survey } else { Purpose::Repair };
     let found = options.options.places.find(home, env, purpose)?;
     let Found { volumes, locks: _locks, damages, notes, gives_up_files, gives_up_log } = found;

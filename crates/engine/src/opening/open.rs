@@ -31,7 +31,7 @@ use crate::{Error, Result};
 use situ_base::Env;
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_storage::memory::require;
-use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};
+use situ_storage::{Error as StorageError, FileMeta, FileName, Volume, trace_of_hash_store};
 use situ_table::BlockCache;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -460,12 +460,21 @@ fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     Ok(file.bytes > UNBORN_BYTES_MAX || names_tables(manifest::readable_edits(volume, number)?))
 }
 
-/// Refuses a directory with a hash store: it gets no ordered store, and no repair as one.
-pub(crate) fn refuse_hash_store(location: &str, files: &[FileMeta]) -> Result<()> {
-    if !files.iter().any(|file| file.name == FileName::Superblock) {
-        return Ok(());
+/// Refuses a directory with a hash store, even one that has lost its superblock: it gets no ordered store, and no
+/// repair as one.
+pub(crate) fn refuse_hash_store(volume: &dyn Volume, files: &[FileMeta]) -> Result<()> {
+    let (location, has) = (volume.location(), |name| files.iter().any(|file| file.name == name));
+    if has(FileName::Superblock) {
+        let text = format!("{location} holds a hash store, and this needs an ordered store; nothing was changed");
+        return Err(Error::Invalid(text));
     }
-    Err(Error::Invalid(format!("{location} holds a hash store, and this needs an ordered store; nothing was changed")))
+    let trace = if has(FileName::Current) { None } else { trace_of_hash_store(volume, files)? };
+    trace.map_or(Ok(()), |trace| {
+        Err(Error::Invalid(format!(
+            "{location} is a hash store (see {trace}) whose SUPERBLOCK is missing; nothing was changed. Restore SUPERBLOCK from a \
+             backup; do not repair"
+        )))
+    })
 }
 
 /// Checks that there is no store yet. A crash while a store is being made leaves an empty log and perhaps a manifest,
@@ -473,7 +482,7 @@ pub(crate) fn refuse_hash_store(location: &str, files: &[FileMeta]) -> Result<()
 fn check_unborn(volume: &Arc<dyn Volume>) -> Result<()> {
     let location = volume.location();
     let files = volume.list()?;
-    refuse_hash_store(&location, &files)?;
+    refuse_hash_store(&**volume, &files)?;
     let tables = files.iter().any(|f| matches!(f.name, FileName::Table(_) | FileName::Values(_)));
     let logs = needed_logs(&StoreState::default(), files.iter().map(|f| f.name));
     let mut records = 0;

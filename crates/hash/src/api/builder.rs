@@ -84,6 +84,10 @@ impl HashStoreBuilder {
             false => DirectoryVolume::open(path),
         };
         let is_new = !directory.join(FileName::Superblock.to_string()).exists();
+        if is_new && directory.is_dir() {
+            // A store that has lost its superblock is refused before its device.
+            made(&DirectoryVolume::open(directory)?)?;
+        }
         if let Some(path) = self.device.as_ref().filter(|_| is_new && self.options.create_if_missing) {
             refuse_device(&open_device(path)?, &self.env, &self.options)?;
         }

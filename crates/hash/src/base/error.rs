@@ -47,6 +47,9 @@ pub enum Error {
         /// The layout that the bucket space states.
         found: String,
     },
+    /// The superblock is missing, or none of it is sound. Nothing was changed, and a repair cannot help; the text says
+    /// what does.
+    Superblock(String),
     /// A newer program has written this. Nothing was changed.
     Newer {
         /// The device or the file.
@@ -92,6 +95,7 @@ impl Error {
             Error::Storage(error) => error.is_corruption(),
             Error::Overflow(error) => error.is_corruption(),
             Error::Failed { cause } => cause.is_corruption(),
+            Error::Superblock(_) => true,
             _ => false,
         }
     }
@@ -187,7 +191,7 @@ impl fmt::Display for Error {
                 write!(f, "writes that wait take {waiting_bytes} bytes already; wait for some of them")
             }
             Error::Conflict => f.write_str("another write changed a key of the condition; try again"),
-            Error::Existence(text) => f.write_str(text),
+            Error::Existence(text) | Error::Superblock(text) => f.write_str(text),
             Error::Overflow(error) => write!(f, "overflow store: {error}"),
             Error::Invalid(text) => f.write_str(text),
         }

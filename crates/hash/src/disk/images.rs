@@ -13,7 +13,7 @@
 use crate::disk::io::BucketIo;
 use crate::format::bucket::{BUCKET_BYTES, BucketCodec};
 use crate::format::image::{IMAGE_HEAD_BYTES, IMAGE_PAGE_BYTES, IMAGE_PAYLOAD_BYTES, ImageBatch, ImageWriter};
-use crate::{Result, StoreId};
+use crate::{Error, Result, StoreId};
 use situ_base::lock;
 use situ_device::Buffer;
 use situ_storage::{Error as StorageError, FileName, PageFile, Volume};
@@ -130,7 +130,7 @@ impl ImageJournal {
     /// Makes images durable. Want of space is an error of its own: to try again loses nothing.
     pub(crate) fn write(&self, placed: &Placed) -> Result<()> {
         let written = self.file.write(placed.first_page, &placed.buffer, placed.pages, true);
-        written.map_err(|error| crate::Error::from(error).or_out_of_space())
+        written.map_err(|error| Error::from(error).or_out_of_space())
     }
 
     /// Returns the number of the next batch.
@@ -173,7 +173,7 @@ pub(crate) fn redo(
         };
         page += batch.pages as u64;
         if batch.batch >= first_batch {
-            check_order(&*file, page - batch.pages as u64, batch.batch, next)?;
+            check_order(file.path(), batch.batch, next)?;
             next = batch.batch + 1;
             write_again(file.path(), &batch, codec, io)?;
         }
@@ -181,13 +181,17 @@ pub(crate) fn redo(
     Ok(next.max(unused))
 }
 
-fn check_order(file: &dyn PageFile, page: u64, batch: u64, next: u64) -> Result<()> {
+/// The superblock knows where the last lap over the journal began, and each page has a checksum. So only an older
+/// superblock leads to batches of two laps.
+fn check_order(path: &str, batch: u64, next: u64) -> Result<()> {
     if batch >= next {
         return Ok(());
     }
-    let offset = page * IMAGE_PAGE_BYTES as u64;
-    let (expected, found) = (format!("{next} or a later one"), batch.to_string());
-    Err(StorageError::corruption(file.path(), offset, "the number of a batch of images", expected, found).into())
+    let last = next - 1;
+    Err(Error::Superblock(format!(
+        "SUPERBLOCK is older than {path}, where image batch {batch} follows batch {last}. Restore the newest SUPERBLOCK, or the \
+         whole store from one backup; do not repair"
+    )))
 }
 
 fn read_batch(
@@ -218,4 +222,18 @@ fn write_again(path: &str, batch: &ImageBatch, codec: &BucketCodec, io: &BucketI
         buckets.push((image.bucket, block));
     }
     Ok(io.write_many(buckets)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// IMAGES was called damaged when SUPERBLOCK was an older copy.
+    #[test]
+    fn batches_of_an_earlier_lap_say_that_the_superblock_is_older() {
+        check_order("home/IMAGES", 13, 13).unwrap();
+        let error = check_order("home/IMAGES", 3, 13).unwrap_err();
+        assert!(matches!(error, Error::Superblock(_)) && error.is_corruption(), "{error}");
+        assert!(error.to_string().starts_with("SUPERBLOCK is older than home/IMAGES"), "{error}");
+    }
 }
