@@ -589,7 +589,7 @@ pub(crate) struct CompactOptions {
 pub(crate) struct CheckpointOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
-    /// Directory for the copy. It does not exist, or is empty
+    /// Directory for the copy. It must not exist, or must be empty
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: PathBuf,
 }

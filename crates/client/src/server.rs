@@ -80,8 +80,13 @@ impl RdmaRest {
         self.until = Some(now + RDMA_REST);
     }
 
-    fn is_over(&self, now: Instant) -> bool {
-        self.until.is_none_or(|until| now >= until)
+    /// Returns true if RDMA may be tried. When a rest is over, the first caller alone may, and a new rest begins.
+    fn may_try(&mut self, now: Instant) -> bool {
+        let is_over = self.until.is_none_or(|until| now >= until);
+        if is_over && self.until.is_some() {
+            self.begin(now);
+        }
+        is_over
     }
 }
 
@@ -200,7 +205,7 @@ impl Server {
             Ok(connection)
         };
         let may_try_rdma = self.choice == TransportChoice::Auto && matches!(self.address, Address::Tcp { .. });
-        let tries_rdma = may_try_rdma && self.state().rdma_rest.is_over(Instant::now());
+        let tries_rdma = may_try_rdma && self.state().rdma_rest.may_try(Instant::now());
         let choice = if may_try_rdma && !tries_rdma { TransportChoice::Socket } else { self.choice };
         let prepared = connected().and_then(|connection| {
             let (connection, no_rdma) = match connection.upgrade(choice, limit.deadline) {
@@ -218,8 +223,12 @@ impl Server {
                     (Err(broken(error)), is_late)
                 }
             };
-            if tries_rdma && no_rdma {
-                self.state().rdma_rest.begin(Instant::now());
+            if tries_rdma {
+                let mut state = self.state();
+                state.rdma_rest = RdmaRest::default();
+                if no_rdma {
+                    state.rdma_rest.begin(Instant::now());
+                }
             }
             connection
         });
@@ -385,9 +394,10 @@ mod tests {
     #[test]
     fn rdma_is_tried_again_a_minute_after_it_has_failed() {
         let (mut rest, now) = (RdmaRest::default(), Instant::now());
-        assert!(rest.is_over(now));
+        assert!(rest.may_try(now) && rest.may_try(now), "before a failure, all may");
         rest.begin(now);
-        assert!(!rest.is_over(now) && !rest.is_over(now + Duration::from_secs(59)));
-        assert!(rest.is_over(now + Duration::from_secs(60)));
+        assert!(!rest.may_try(now) && !rest.may_try(now + Duration::from_secs(59)));
+        assert!(rest.may_try(now + Duration::from_secs(60)));
+        assert!(!rest.may_try(now + Duration::from_secs(61)), "one alone tries again");
     }
 }

@@ -24,9 +24,10 @@ pub const PAGE_BYTES: usize = 4096;
 /// would cost more than they do.
 const LONG_BYTES: usize = 64 << 10;
 
-/// A zero-filled byte buffer whose address is a multiple of [`PAGE_BYTES`].
+/// A byte buffer whose address is a multiple of [`PAGE_BYTES`]. It begins with zeros, but for
+/// [`try_unfilled`](Buffer::try_unfilled).
 ///
-/// It dereferences to `[u8]`. Its length is fixed; it is rounded up to whole pages at creation.
+/// It dereferences to `[u8]`. Its length is rounded up to whole pages. Only [`try_grow`](Buffer::try_grow) changes it.
 ///
 /// ```
 /// let buffer = situ_device::Buffer::new(5000);

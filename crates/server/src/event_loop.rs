@@ -593,11 +593,10 @@ impl<E: Engine> EventLoop<E> {
             }
             self.tell(&connection, Some(why));
             let watches = connection.session.watches;
-            let remote = connection.stream.take_remote();
+            let greeted = connection.take_greeted().map(|(rings, _, held)| (rings, held));
+            let remote = connection.stream.take_remote().into_iter().chain(greeted);
             drop(connection);
-            if let Some((rings, held)) = remote {
-                self.executor.greeter.end(rings, held);
-            }
+            remote.for_each(|(rings, held)| self.executor.greeter.end(rings, held));
             if watches {
                 self.executor.stats.watchers.forget_gone();
             }

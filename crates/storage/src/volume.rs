@@ -39,7 +39,7 @@ pub trait Volume: Send + Sync {
     /// cannot.
     ///
     /// # Errors
-    /// The name is taken, or the system refuses.
+    /// The name is taken.
     fn link(&self, name: FileName, file: &dyn Reader) -> Result<bool> {
         let (_, _) = (name, file);
         Ok(false)

@@ -3,7 +3,7 @@
 //! 1. The memtables are flushed, so that little of the log is needed.
 //! 2. The thread takes the right to change versions. Under the commit lock, the log goes on in a new file. So the files
 //!    before it have all writes up to one sequence number, and nothing else. Writers wait for this step alone.
-//! 3. The state that the manifest would have now is noted. The views of all keyspaces hold tables and values, and a
+//! 3. The state that the manifest would have now is noted. The versions of all keyspaces hold tables and values, and a
 //!    [hold](LogFiles::hold) holds the log. The right is given back.
 //! 4. The log files that the state needs are copied, then the hold ends. Tables get a second name in the checkpoint's
 //!    directory, or are copied where the file system cannot do that. Segments of the value log are copied: the store
@@ -16,7 +16,9 @@
 //! sequence number. No file of the checkpoint changes with the store: log files are used again, and segments are
 //! trimmed, so both are copied.
 //!
-//! **Failure.** What was written into the target is removed again, as far as the system lets it.
+//! **Failure.** The files in the target are removed again, as far as the system lets it. Its directory stays.
+//!
+//! **Threads.** The caller's, as a guest of the store: a store that closes waits until the present piece is copied.
 //!
 //! Rejected: to write memtables as tables into the target. Records of the log are the same in fewer steps, and opening
 //! reads them anyway.
@@ -26,10 +28,10 @@ use crate::base::places::HOME;
 use crate::base::sync::lock;
 use crate::opening::open::IDENTITY;
 use crate::pipeline::log_files::LogHold;
-use crate::pipeline::no_room::Unsealed;
+use crate::pipeline::no_room::{Level0, Unsealed};
 use crate::versions::edit::Edit;
 use crate::versions::manifest::Manifest;
-use crate::versions::view::View;
+use crate::versions::version::Version;
 use crate::{Error, Result};
 use situ_device::{Buffer, PAGE_BYTES};
 use situ_storage::{DirectoryVolume, FileName, Volume};
@@ -58,7 +60,8 @@ struct Moment {
     manifest_number: u64,
     /// The log file that begins behind the moment.
     log_number: u64,
-    views: Vec<Arc<View>>,
+    /// Those of all keyspaces: they keep tables, segments, and the values in them.
+    versions: Vec<Arc<Version>>,
 }
 
 impl Store {
@@ -88,22 +91,36 @@ impl Store {
     /// # Errors
     /// The directory holds files; the store takes no writes; a flush fails; a file cannot be read, linked or written.
     pub fn checkpoint(&self, directory: impl AsRef<Path>) -> Result<CheckpointReport> {
+        self.check_writable()?;
         self.checkpoint_into(&(Arc::new(DirectoryVolume::create(directory.as_ref())?) as Arc<dyn Volume>))
     }
 
     /// As [`checkpoint`](Store::checkpoint), into an empty volume.
     ///
     /// # Errors
-    /// As [`checkpoint`](Store::checkpoint).
+    /// As [`checkpoint`](Store::checkpoint); the store has a value log, and the volume has no file system.
     pub fn checkpoint_into(&self, target: &Arc<dyn Volume>) -> Result<CheckpointReport> {
+        // A store that closes waits for this, as it gives its files to the next owner.
+        let _guest = self.core().health.enter()?;
+        self.check_writable()?;
         let _lock = target.lock()?;
         if target.list()?.iter().any(|file| file.name != FileName::Lock) {
             let text = format!("{} holds a store's files, and a checkpoint needs an empty place", target.location());
             return Err(Error::Existence(text));
         }
-        self.flush()?;
+        self.make_checkpoint(target).inspect_err(|_| drop(remove_files(&**target)))
+    }
+
+    fn make_checkpoint(&self, target: &Arc<dyn Volume>) -> Result<CheckpointReport> {
+        let core = self.core();
+        for keyspace in core.versions.keyspaces() {
+            match core.work.flushes.flush(&keyspace, Level0::Heeded) {
+                Err(Error::KeyspaceDropped { .. }) => {}
+                flushed => flushed?,
+            }
+        }
         let (moment, hold) = self.moment()?;
-        self.copy_moment(&moment, hold, target).inspect_err(|_| drop(remove_files(&**target)))
+        self.copy_moment(&moment, hold, target)
     }
 
     /// Steps 2 and 3.
@@ -133,73 +150,88 @@ impl Store {
             edit.log_numbers = log_numbers;
             edit.several_volumes = false;
             edit.added.iter_mut().for_each(|(_, added)| added.meta.volume = HOME);
-            let views = versions.keyspaces().iter().map(|keyspace| keyspace.view.load_full()).collect();
-            return Ok((Moment { edit, manifest_number, log_number, views }, hold));
+            let versions = versions.keyspaces().iter().map(|k| Arc::clone(&k.view.load().version)).collect();
+            return Ok((Moment { edit, manifest_number, log_number, versions }, hold));
         }
     }
 
     /// Steps 4 and 5.
     fn copy_moment(&self, moment: &Moment, hold: LogHold, target: &Arc<dyn Volume>) -> Result<CheckpointReport> {
-        let source = &*self.core().versions.volume;
+        let core = self.core();
+        let source = &*core.versions.volume;
+        if target.geometry().is_some() && moment.versions.iter().any(|version| !version.segments.files().is_empty()) {
+            let text = format!("a value log needs a file system, and {} is a disk without one", target.location());
+            return Err(Error::Invalid(text));
+        }
         let last_sequence = moment.edit.last_sequence.unwrap_or(0);
         let mut report = CheckpointReport { last_sequence, ..CheckpointReport::default() };
         target.replace(FileName::Identity, IDENTITY.as_bytes())?;
 
-        // The end of the last record reaches its file with a sync at the latest.
-        self.sync()?;
+        // The marks at the ends of files are written, too. So no page of the files before the moment changes any more.
+        let written = core.memory.writable()?.write_out();
+        written.inspect_err(|error| core.health.fail(error.clone()))?;
         let oldest = moment.edit.log_numbers.iter().map(|(_, number)| *number).min().unwrap_or(moment.log_number);
         let is_needed = |name: &FileName| matches!(name, FileName::Log(n) if (oldest..moment.log_number).contains(n));
         for file in source.list()?.iter().filter(|file| is_needed(&file.name)) {
-            report.copied_bytes += copy_pages(source, &**target, file.name)?;
+            report.copied_bytes += self.copy_pages(&**target, file.name)?;
         }
         drop(hold);
         // The log that an opening looks for behind these, without a record.
         target.create_pages(FileName::Log(moment.log_number), situ_log::FILE_BYTES_MIN)?;
 
-        for (_, file) in moment.views.iter().flat_map(|view| view.version.files()) {
+        for (_, file) in moment.versions.iter().flat_map(|version| version.files()) {
             let name = FileName::Table(file.meta.number);
             if target.link(name, &*source.open(name)?)? {
                 report.shared_tables += 1;
             } else {
-                report.copied_bytes += copy(source, &**target, name)?;
+                report.copied_bytes += self.copy(&**target, name)?;
                 report.copied_tables += 1;
             }
         }
-        for segment in moment.views.iter().flat_map(|view| view.version.segments.files()) {
-            report.copied_bytes += copy_pages(source, &**target, FileName::Values(segment.number))?;
+        for segment in moment.versions.iter().flat_map(|version| version.segments.files()) {
+            report.copied_bytes += self.copy_pages(&**target, FileName::Values(segment.number))?;
         }
         target.sync_names()?;
         let mut manifest = Manifest::create(target, moment.manifest_number, &moment.edit)?;
         manifest.take_copy_failure().map_or(Ok(report), |error| Err(error.into()))
     }
-}
 
-/// Copies a written-once file durably. Returns its length.
-fn copy(from: &dyn Volume, to: &dyn Volume, name: FileName) -> Result<u64> {
-    let reader = from.open(name)?;
-    let mut writer = to.create(name, reader.bytes())?;
-    let mut piece = vec![0; COPY_BYTES];
-    for at in (0..reader.bytes()).step_by(COPY_BYTES) {
-        let bytes = (reader.bytes() - at).min(COPY_BYTES as u64) as usize;
-        reader.read_at(at, &mut piece[..bytes])?;
-        writer.append(&piece[..bytes])?;
-    }
-    writer.finish()?;
-    Ok(reader.bytes())
-}
-
-/// Copies a page file durably, but for pages of zeros. Returns its length.
-fn copy_pages(from: &dyn Volume, to: &dyn Volume, name: FileName) -> Result<u64> {
-    let source = from.open_pages(name)?;
-    let target = to.create_pages(name, source.pages() * PAGE_BYTES as u64)?;
-    let mut piece = Buffer::new(COPY_BYTES);
-    for first in (0..source.pages()).step_by(COPY_BYTES / PAGE_BYTES) {
-        let pages = (source.pages() - first).min((COPY_BYTES / PAGE_BYTES) as u64) as usize;
-        source.read_at(first * PAGE_BYTES as u64, &mut piece[..pages * PAGE_BYTES])?;
-        if piece[..pages * PAGE_BYTES].iter().any(|byte| *byte != 0) {
-            target.write(first, &piece, pages, false)?;
+    /// Copies a written-once file durably. Returns its length.
+    fn copy(&self, to: &dyn Volume, name: FileName) -> Result<u64> {
+        let reader = self.core().versions.volume.open(name)?;
+        let mut writer = to.create(name, reader.bytes())?;
+        let mut piece = vec![0; COPY_BYTES];
+        for at in (0..reader.bytes()).step_by(COPY_BYTES) {
+            let bytes = (reader.bytes() - at).min(COPY_BYTES as u64) as usize;
+            self.pace(bytes)?;
+            reader.read_at(at, &mut piece[..bytes])?;
+            writer.append(&piece[..bytes])?;
         }
+        writer.finish()?;
+        Ok(reader.bytes())
     }
-    target.sync()?;
-    Ok(source.pages() * PAGE_BYTES as u64)
+
+    /// Copies a page file durably, but for pages of zeros. Returns its length.
+    fn copy_pages(&self, to: &dyn Volume, name: FileName) -> Result<u64> {
+        let source = self.core().versions.volume.open_pages(name)?;
+        let target = to.create_pages(name, source.pages() * PAGE_BYTES as u64)?;
+        let mut piece = Buffer::new(COPY_BYTES);
+        for first in (0..source.pages()).step_by(COPY_BYTES / PAGE_BYTES) {
+            let pages = (source.pages() - first).min((COPY_BYTES / PAGE_BYTES) as u64) as usize;
+            self.pace(pages * PAGE_BYTES)?;
+            source.read_at(first * PAGE_BYTES as u64, &mut piece[..pages * PAGE_BYTES])?;
+            if piece[..pages * PAGE_BYTES].iter().any(|byte| *byte != 0) {
+                target.write(first, &piece, pages, false)?;
+            }
+        }
+        target.sync()?;
+        Ok(source.pages() * PAGE_BYTES as u64)
+    }
+
+    /// Keeps a copy within the pace of compactions, and ends it when the store closes.
+    fn pace(&self, bytes: usize) -> Result<()> {
+        self.core().health.check_open()?;
+        self.core().work.budgets.pacer.pace(bytes as u64);
+        Ok(())
+    }
 }

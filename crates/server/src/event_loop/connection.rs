@@ -31,6 +31,7 @@ use body::Body;
 
 use rustix::io::Errno;
 use rustix::net::getpeername;
+use situ_transport::Link;
 
 use crate::admin::metrics::{Command, Counter};
 use crate::commands::classic::Unstorable;
@@ -44,7 +45,7 @@ use crate::protocol::foreign::{self, Protocol};
 use crate::protocol::parse::{Request, find, parse};
 use crate::waiting::feed::Taken;
 use crate::waiting::fetch::{Arrival, Reads};
-use crate::waiting::held::Greeted;
+use crate::waiting::held::{Greeted, Held};
 use crate::waiting::{StripeIndex, Wait};
 
 /// One read from a socket.
@@ -533,6 +534,11 @@ impl<E: Engine> Connection<E> {
             self.session.granted = Some(stripe);
         }
         waits
+    }
+
+    /// Takes the remote memory that was made and not used.
+    pub(crate) fn take_greeted(&mut self) -> Option<(Box<dyn Link>, String, Held)> {
+        self.greeted.take().and_then(Result::ok)
     }
 
     /// Gives the command that waits for a greeting its outcome. The caller makes the connection ready.

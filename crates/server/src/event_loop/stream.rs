@@ -248,7 +248,7 @@ mod tests {
 
     impl Link for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-            unreachable!("a server appends to its input")
+            unreachable!("this test reads only into its input")
         }
 
         fn read_to(&mut self, into: &mut Vec<u8>) -> io::Result<usize> {

@@ -13,6 +13,7 @@ use crate::process::descriptors::Places;
 use crate::waiting::held::{Greeted, Held};
 use crate::waiting::inbox::{Inbox, Message};
 use situ_transport::Link;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, mpsc};
 
@@ -60,7 +61,8 @@ impl Errand {
 
 /// Runs errands, until no [`Greeter`] is left.
 pub(crate) fn run(errands: mpsc::Receiver<Errand>) {
-    errands.into_iter().for_each(Errand::run);
+    // A panic is the end of its errand alone.
+    errands.into_iter().for_each(|errand| drop(catch_unwind(AssertUnwindSafe(|| errand.run()))));
 }
 
 /// Begins greetings. See the module.
@@ -149,9 +151,11 @@ mod tests {
         let (greeter, errands) = Greeter::new(places, 1 << 20);
         let begin = |connection, greet| greeter.begin((connection, &inbox), (Reserved::default(), 4096), greet);
         begin(1, Box::new(|_| panic!("a panic of a test"))).unwrap();
-        assert!(std::thread::spawn(move || run(errands)).join().is_err());
-        begin(2, Box::new(|_| unreachable!("there is no thread"))).unwrap();
+        begin(2, Box::new(|_| Err("no device".to_owned()))).unwrap();
+        errands.try_iter().for_each(|errand| drop(catch_unwind(AssertUnwindSafe(|| errand.run()))));
+        drop(errands);
+        begin(3, Box::new(|_| unreachable!("there is no thread"))).unwrap();
         let lost = Some("the greeting over RDMA has failed".to_owned());
-        assert_eq!(outcomes(&inbox), [(1, lost.clone()), (2, lost)]);
+        assert_eq!(outcomes(&inbox), [(1, lost.clone()), (2, Some("no device".to_owned())), (3, lost)]);
     }
 }

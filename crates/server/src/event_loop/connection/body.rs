@@ -21,8 +21,9 @@ pub(super) struct Body {
     arrived: usize,
     /// The bytes of data and its end of line.
     needed: usize,
-    /// Memory of the buffer.
+    /// Memory of the buffer, as far as it is filled.
     reserved: Reserved,
+    counted: usize,
     /// The number of bytes that are still to come and will be dropped, if there is no memory for the body.
     pub(super) refused: Option<usize>,
 }
@@ -31,11 +32,12 @@ impl Body {
     /// Begins with the bytes that have come behind the command.
     pub(super) fn begin(line: &[u8], needed: usize, arrived: &[u8], engine: &impl Engine) -> Body {
         let (line, reserved) = (line.to_vec(), Reserved::default());
-        let mut body = Body { line, buffer: None, arrived: 0, needed, reserved, refused: None };
-        if body.make_room(needed.min(FIRST_BYTES).max(arrived.len()), engine)
-            && let Some(buffer) = &mut body.buffer
-        {
-            buffer[..arrived.len()].copy_from_slice(arrived);
+        let mut body = Body { line, buffer: None, arrived: 0, needed, reserved, counted: 0, refused: None };
+        let first = needed.min(FIRST_BYTES).max(arrived.len());
+        if body.count(arrived.len().max(READ_BYTES_MAX).min(first), engine) && body.make_room(first) {
+            body.buffer.iter_mut().for_each(|buffer| buffer[..arrived.len()].copy_from_slice(arrived));
+        } else {
+            body.refuse();
         }
         body.came(arrived.len());
         body
@@ -51,16 +53,16 @@ impl Body {
         self.buffer.as_ref().and_then(|buffer| buffer.get(..self.arrived)).unwrap_or_default()
     }
 
-    /// Returns the place for the next bytes. `None` if the body is whole.
+    /// Returns the place for the next bytes. `None` if the body is whole, or there is no memory for more of it.
     pub(super) fn room(&mut self, engine: &impl Engine) -> Option<&mut [u8]> {
-        let bytes = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
-        if self.arrived == bytes && !self.make_room(self.needed.min(2 * bytes), engine) {
+        let bytes = self.buffer.as_ref()?.len();
+        let has_room = self.arrived < bytes || self.make_room(self.needed.min(2 * bytes));
+        let end = self.needed.min(self.arrived + READ_BYTES_MAX).min(self.buffer.as_ref()?.len());
+        if !has_room || !self.count(end, engine) {
+            self.refuse();
             return None;
         }
-        let end = self.needed.min(self.arrived + READ_BYTES_MAX);
-        let buffer = self.buffer.as_mut()?;
-        let end = end.min(buffer.len());
-        buffer.get_mut(self.arrived..end).filter(|room| !room.is_empty())
+        self.buffer.as_mut()?.get_mut(self.arrived..end).filter(|room| !room.is_empty())
     }
 
     /// Notes that `bytes` bytes have come.
@@ -71,24 +73,32 @@ impl Body {
         }
     }
 
-    /// Counts and takes memory for `bytes` bytes in all. If there is none, drops the body.
-    fn make_room(&mut self, bytes: usize, engine: &impl Engine) -> bool {
-        let before = self.buffer.as_ref().map_or(0, |buffer| buffer.len());
-        let more = bytes.next_multiple_of(PAGE_BYTES).saturating_sub(before);
-        let is_counted = engine.cache().is_none_or(|cache| cache.reserve(&mut self.reserved, more));
-        let has_room = is_counted
-            && match &mut self.buffer {
-                Some(buffer) => buffer.try_grow(bytes),
-                None => {
-                    self.buffer = Buffer::try_unfilled(bytes);
-                    self.buffer.is_some()
-                }
-            };
-        if !has_room {
-            self.refused = Some(self.needed - self.arrived);
-            (self.buffer, self.reserved) = (None, Reserved::default());
+    /// Takes memory for `bytes` bytes in all. The system backs it as it is filled.
+    fn make_room(&mut self, bytes: usize) -> bool {
+        match &mut self.buffer {
+            Some(buffer) => buffer.try_grow(bytes),
+            None => {
+                self.buffer = Buffer::try_unfilled(bytes);
+                self.buffer.is_some()
+            }
         }
-        has_room
+    }
+
+    /// Counts the memory of the first `bytes` bytes. A client that only announces a block holds no more than one read.
+    fn count(&mut self, bytes: usize, engine: &impl Engine) -> bool {
+        let bytes = bytes.next_multiple_of(PAGE_BYTES).max(self.counted);
+        let more = bytes - self.counted;
+        let has_memory = more == 0 || engine.cache().is_none_or(|cache| cache.reserve(&mut self.reserved, more));
+        if has_memory {
+            self.counted = bytes;
+        }
+        has_memory
+    }
+
+    /// Drops the body, and what is still to come of it.
+    fn refuse(&mut self) {
+        self.refused = Some(self.needed - self.arrived);
+        (self.buffer, self.reserved, self.counted) = (None, Reserved::default(), 0);
     }
 }
 

@@ -128,8 +128,9 @@ impl<E: Engine> Connection<E> {
             Ok(bytes) if bytes < line.len() => Err(std::io::ErrorKind::WouldBlock.into()),
             sent => sent.map(drop).map_err(std::io::Error::from),
         };
-        if answered.is_ok() {
-            self.stream.share(rings, held);
+        match answered.is_ok() {
+            true => self.stream.share(rings, held),
+            false => executor.greeter.end(rings, held),
         }
         Ok(Move::Made(answered))
     }

@@ -41,8 +41,8 @@ fn the_memory_of_a_block_is_that_of_an_earlier_one() {
 fn the_memory_of_a_block_is_counted_and_refused_beyond_the_limit() {
     let engine = CacheEngine::new(&Options::of_memory(64 << 20)).unwrap();
     let begin = || Body::begin(b"set a", 1 << 20, &[0; 10], &engine);
-    let bodies: Vec<Body> = (0..16).map(|_| begin()).collect();
-    assert!(bodies.iter().all(|body| body.refused.is_none()), "a quarter of the memory has room for them");
+    let bodies: Vec<Body> = (0..64).map(|_| begin()).collect();
+    assert!(bodies.iter().all(|body| body.refused.is_none()), "a quarter of the memory has room for a read of each");
     assert_eq!(begin().refused, Some((1 << 20) - 10));
     drop(bodies);
     let mut long = Body::begin(b"set a", 60 << 20, &[0; 10], &engine);
