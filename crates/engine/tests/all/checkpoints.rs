@@ -83,7 +83,7 @@ fn promise_2_3_a_checkpoint_has_all_writes_before_it_and_a_prefix_of_the_others(
                     env.clock.sleep(Duration::from_micros(50));
                 }
                 let before = written.load(Ordering::SeqCst);
-                let slow = FaultPlan::none().latency(Duration::from_micros(1)..Duration::from_micros(100));
+                let slow = FaultPlan::none().latency(Duration::from_micros(1)..Duration::from_micros(4));
                 let target = SimVolume::named(&env, "/checkpoint", slow, seed + round);
                 let report = checkpoint(&store, &target).unwrap();
                 let copy = open(&env, &target, small_options(&mut rng)).unwrap();
