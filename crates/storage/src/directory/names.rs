@@ -79,7 +79,7 @@ pub(super) struct Names {
 struct Other {
     /// Its path, from the directory.
     path: PathBuf,
-    /// What the path led to.
+    /// The file that the path led to.
     stat: Stat,
 }
 
