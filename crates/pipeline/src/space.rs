@@ -201,14 +201,15 @@ impl fmt::Display for SpaceShortage {
             SpaceKind::Logical => write!(
                 f,
                 "the disk is full: {location} has {free_bytes} bytes left, and the store keeps {reserve_bytes} for flushes, deletions and \
-                 compactions. {missing} bytes are missing. Delete data, or free space on the disk, and write again: the store \
-                 recovers by itself"
+                 compactions. It takes this write once {missing} more bytes are free. Delete data, or free space on the disk, and \
+                 write again: the store recovers by itself"
             ),
             SpaceKind::Physical => write!(
                 f,
                 "too little physical space: the drive below {location} compresses and has {free_bytes} bytes left, of which the \
-                 store keeps {reserve_bytes} to finish what it has accepted. {missing} bytes are missing. Logical space may \
-                 remain. Delete data, or free space on the drive, and write again: the store recovers by itself"
+                 store keeps {reserve_bytes} to finish what it has accepted. It takes this write once {missing} more bytes are free. \
+                 Logical space may remain. Delete data, or free space on the drive, and write again: the store recovers by \
+                 itself"
             ),
         }
     }

@@ -191,7 +191,7 @@ fn promise_7_puts_are_refused_before_the_disk_is_full_and_the_refusal_says_what_
         let Error::SpaceShort(shortage) = &error else { panic!("{:?}: {error}", world.shape) };
         assert!(error.is_no_space() && shortage.kind == SpaceKind::Logical && shortage.missing_bytes > 0);
         let text = error.to_string();
-        assert!(text.contains("the disk is full") && text.contains("bytes are missing"), "{text}");
+        assert!(text.contains("the disk is full") && text.contains("more bytes are free"), "{text}");
         assert!(world.level() >= SpaceLevel::DeletionsOnly);
         // What others on the disk find does not shrink while the store tries and tries.
         for _ in 0..120 {

@@ -71,7 +71,7 @@ impl World {
     fn put_until_refused(&mut self) {
         let error = (0..2000).find_map(|_| self.put().err()).expect("the disk is full");
         assert!(error.is_no_space(), "{error}");
-        assert!(error.to_string().contains("bytes are missing"), "{error}, {:?}", self.store.properties());
+        assert!(error.to_string().contains("more bytes are free"), "{error}, {:?}", self.store.properties());
         self.is_sound("full");
     }
 

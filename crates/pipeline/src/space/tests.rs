@@ -73,6 +73,6 @@ fn a_shortage_says_how_much_is_missing() {
         let shortage =
             SpaceShortage { location: location.clone(), kind, free_bytes: 300, reserve_bytes: 900, missing_bytes: 700 };
         let text = shortage.to_string();
-        assert!(text.starts_with(begins) && text.contains("700 bytes are missing"), "{text}");
+        assert!(text.starts_with(begins) && text.contains("once 700 more bytes are free"), "{text}");
     }
 }
