@@ -7,6 +7,7 @@
 //!   load dump ────────────────────> transfer/       JSON lines, CSV, TSV
 //!   import ───────────────────────> import.rs       RocksDB databases, behind the feature `rocksdb`
 //!   inspect compact verify repair > inspect.rs, maintain.rs
+//!   config ───────────────────────> config.rs        options of serve and node
 //!   disk ─────────────────────────> disk.rs         a device without a file system
 //!   advise ───────────────────────> advise.rs       PostgreSQL's fill factors, by situ_advise
 //!   bench ────────────────────────> situ_bench
@@ -25,6 +26,7 @@ mod advise;
 mod answer;
 #[cfg(feature = "bench")]
 mod bench;
+mod config;
 mod disk;
 mod drive;
 mod entries;
@@ -53,21 +55,24 @@ mod transfer;
 mod walk;
 mod watch;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 use failure::{Exit, Failure, Outcome};
+use options::settings::{self, Unread};
 use options::{Command, Program};
 use output::Output;
 use std::process::ExitCode;
 
 /// Runs the program: reads the command line, runs its command, and returns the exit code.
 pub fn main() -> ExitCode {
-    let (json, outcome) = match Program::try_parse() {
+    let (json, outcome) = match settings::parse(std::env::args_os().collect(), std::env::vars_os()) {
         Ok(program) => (program.json, run(program)),
-        Err(error) if !error.use_stderr() && asked_for_json() => (true, tell_about_program(&error)),
-        Err(error) if error.use_stderr() && asked_for_json() => (true, Err(Failure::command_line(&error))),
+        Err(Unread::Settings(failure)) => (asked_for_json(), Err(failure)),
+        Err(Unread::Clap(error)) if !error.use_stderr() && asked_for_json() => (true, tell_about_program(&error)),
+        Err(Unread::Clap(error)) if error.use_stderr() && asked_for_json() => {
+            (true, Err(Failure::command_line(&error)))
+        }
         // Help and the version, too, come as errors; this ends the program.
-        Err(error) => error.exit(),
+        Err(Unread::Clap(error)) => error.exit(),
     };
     let exit = outcome.unwrap_or_else(|failure| {
         if let Some(message) = failure.message() {
@@ -118,6 +123,7 @@ fn run(program: Program) -> Outcome {
         Command::Advise(command) => advise::advise(&command, &mut out),
         #[cfg(feature = "bench")]
         Command::Bench(options) => bench::bench(&options, &mut out),
+        Command::Config(command) => config::config(&command, &mut out),
         Command::Completions(options) => manual::completions(&options, &mut out),
         Command::Man(options) => manual::man(&options, &mut out),
     }?;

@@ -6,6 +6,7 @@
 //!    the store is closed, which makes everything durable.
 
 use crate::DONE;
+use crate::config;
 use crate::failure::{Failure, Outcome};
 use crate::hash;
 use crate::message::Message;
@@ -81,6 +82,9 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
         true => directory.to_owned(),
         false => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
     };
+    if !home.is_on_node() {
+        serving.store_options(&place);
+    }
     serving.run(
         &engine,
         &Shown { place: Place::Directory(&place), metrics: "situ_store", has_compactions: true },
@@ -104,6 +108,7 @@ fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Out
     })?;
     let engine = Arc::new(engine);
     let place = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    serving.store_options(&place);
     serving.run(
         &engine,
         &Shown { place: Place::Directory(&place), metrics: "situ_hash", has_compactions: false },
@@ -284,6 +289,13 @@ impl Serving<'_> {
         let signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
         let messages = Arc::new(Messages::open(options.log_file.clone(), json)?);
         Ok(Serving { options, server_options, signals: Mutex::new(signals), messages })
+    }
+
+    /// Writes the options into the directory of the store.
+    fn store_options(&self, directory: &Path) {
+        if let Err(error) = config::store(directory, &self.options.in_force) {
+            self.messages.line(&format!("warning: the options are not in the store's directory: {error}"));
+        }
     }
 
     /// Serves until a signal comes, and then until clients have their answers. `on_signal` is called between the two.

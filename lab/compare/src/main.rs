@@ -7,7 +7,8 @@
 //! 3. The raw result of each run is kept; the summary has, per workload, each store's median and spread and the median
 //!    and spread of its ratio to the baseline *within a repetition*; the page draws all of it.
 //!
-//! `compare recovery` measures something else: how long stores take to open (`recovery.rs`).
+//! `compare recovery` measures something else: how long stores take to open (`recovery.rs`). `compare checkpoints`
+//! measures how long writers stop for a checkpoint (`checkpoints.rs`).
 //!
 //! **Failure.** A run that fails ends the comparison with the child's own message; results so far are kept.
 //!
@@ -16,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checkpoints;
 mod fjall_store;
 mod recovery;
 mod rocksdb_store;
@@ -93,6 +95,9 @@ fn main() -> ExitCode {
         (Some(flag), Some(job)) if flag == recovery::CHILD => recovery::run_job(Path::new(&job)),
         (Some(name), _) if name == recovery::NAME => {
             recovery::run(&recovery::Arguments::parse_from(std::env::args_os().skip(1)))
+        }
+        (Some(name), _) if name == checkpoints::NAME => {
+            checkpoints::run(&checkpoints::Arguments::parse_from(std::env::args_os().skip(1)))
         }
         _ => compare(&Arguments::parse()),
     };

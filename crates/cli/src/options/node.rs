@@ -115,4 +115,8 @@ pub(crate) struct NodeCommand {
     /// After how many milliseconds without a sign the owner of a store may lose it to another process
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(300..=3_600_000))]
     pub(crate) lease_ms: u64,
+    /// File with more options, in TOML: the long names of these, and `place`, below [node]. Options of the command
+    /// line and of the environment (SITU_NODE_THREADS for --threads) come first
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }

@@ -1,6 +1,7 @@
 //! Options of `serve`.
 
 use super::engine::refuse_for;
+use super::settings::InForce;
 use super::{Directory, EngineChoice, refuse_for_hash};
 use crate::failure::Failure;
 use crate::text::parse_bytes;
@@ -107,6 +108,13 @@ pub(crate) struct ServeOptions {
     pub(crate) flash: FlashChoice,
     #[command(flatten)]
     pub(crate) compaction: CompactionSettings,
+    /// File with more options, in TOML: the long names of these, below [serve]. Options of the command line and of the
+    /// environment (SITU_SERVE_MEMORY for --memory) come first
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// All options, with their sources.
+    #[arg(skip)]
+    pub(crate) in_force: Vec<InForce>,
 }
 
 const FLASH_HEADING: &str = "Flash of a cache (--engine cache)";

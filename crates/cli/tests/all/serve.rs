@@ -320,3 +320,32 @@ fn a_served_store_is_driven_by_the_benchmark() {
     }
     assert!(!at.join("situ-bench-data").exists());
 }
+
+#[test]
+fn options_come_from_a_file_and_the_environment_and_stay_beside_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("situ.toml");
+    let socket = directory.path().join("clients");
+    let text = format!("[serve]\nsync = true\nmax-value = '2M'\nunix_socket = '{}'\n", socket.display());
+    fs::write(&file, &text).unwrap();
+    let checked = situ(directory.path(), &["config", "check", "situ.toml", "--json"]).done().json();
+    assert_eq!((&checked["section"], &checked["options"]), (&"serve".into(), &3.into()));
+
+    let serving = Serving::start(directory.path(), &["--config", "situ.toml", "--max-value", "3M"]);
+    assert!(UnixStream::connect(&socket).is_ok());
+    assert_eq!(serving.ask("stats settings\r\nquit\r\n").matches("item_size_max 3145728").count(), 1);
+    drop(serving);
+    let shown = situ(directory.path(), &["config", "show", "--data", "situ-data"]).done().text();
+    for line in ["\nsync = true\n", "\nmax-value = \"3M\"\n", "\n# idle-timeout-s = 0\n", "\nunix-socket = "] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+
+    fs::write(&file, "[serve]\nsink = true\n").unwrap();
+    for arguments in [&["config", "check", "situ.toml"][..], &["serve", "--config", "situ.toml"]] {
+        let refused = situ(directory.path(), arguments);
+        assert_eq!(refused.code, 2);
+        assert!(refused.stderr.contains("situ.toml, line 2: sink is no option of `situ serve`"), "{}", refused.stderr);
+    }
+    let refused = program(directory.path()).args(["serve"]).env("SITU_SERVE_SINK", "1").output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("SITU_SERVE_SINK is no option"));
+}
