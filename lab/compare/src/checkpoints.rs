@@ -60,7 +60,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 100 << 10)]
     table_bytes: u64,
 
-    /// Puts a second beside the checkpoints.
+    /// Puts a second while checkpoints are made.
     #[arg(long, default_value_t = 10_000)]
     pace: u32,
 
