@@ -173,7 +173,10 @@ fn check_header(file: File<'_>) -> Result<()> {
         return Err(Error::corruption(path, 12, "manifest header", format!("checksum {computed:#010x}"), found));
     }
     if version != FORMAT_VERSION {
-        let text = format!("{path} has format version {version}; this program reads version {FORMAT_VERSION}");
+        let text = format!(
+            "{path} has format version {version}, and this program reads version {FORMAT_VERSION}; use the Situ that wrote \
+             it, or a later one"
+        );
         return Err(Error::Invalid(text));
     }
     Ok(())
