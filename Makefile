@@ -179,6 +179,8 @@ scripts:
 	  python3 scripts/near-data/selftest.py; python3 scripts/compare-builds.py selftest; python3 scripts/links.py; \
 	  python3 scripts/publish-order.py check; \
 	else echo "SKIPPED: the drivers of the near-data experiments and of compare-builds, links of pages: there is no python3"; fi
+	@if command -v promtool >/dev/null; then promtool check rules packaging/monitoring/prometheus-alerts.yml; \
+	else echo "SKIPPED: alerts for Prometheus: there is no promtool"; fi
 
 # `lab/arrows/rooms.txt` names the rooms from the ground up.
 arrows: cargo

@@ -200,3 +200,38 @@ fn the_guide_lists_every_metric_of_every_engine() {
         }
     }
 }
+
+/// A dashboard and alerts that ask for a metric of another name show nothing, and say nothing.
+#[test]
+fn the_dashboard_and_the_alerts_ask_for_metrics_that_there_are() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/guide/metrics.md")).unwrap();
+    let rows: BTreeMap<&str, &str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `situ_"))
+        .map(|row| row.split_once("` | ").unwrap())
+        .map(|(name, rest)| (name, rest.split_once(" | ").unwrap().0))
+        .collect();
+    for (file, least) in [("grafana-dashboard.json", 60), ("prometheus-alerts.yml", 15)] {
+        let text = fs::read_to_string(root.join("packaging/monitoring").join(file)).unwrap();
+        let is_end = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+        let asked = text.split("situ_").skip(1).map(|rest| rest.split(is_end).next().unwrap());
+        let asked: BTreeSet<&str> = asked.collect();
+        assert!(asked.len() >= least, "{file} asks for {} metrics", asked.len());
+        for name in asked {
+            let (name, is_bucket) = name.strip_suffix("_bucket").map_or((name, false), |name| (name, true));
+            let kind = rows.get(name).unwrap_or_else(|| panic!("{file}: there is no metric situ_{name}"));
+            assert_eq!(is_bucket, *kind == "histogram", "{file}: situ_{name}");
+            let is_rate = ["rate(", "increase("].iter().any(|of| {
+                text.split(&format!("situ_{name}")).next().is_some_and(|before| before.trim_end().ends_with(of))
+            });
+            assert!(!is_rate || *kind != "gauge", "{file}: a rate of the gauge situ_{name}");
+        }
+    }
+    let dashboard: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(root.join("packaging/monitoring/grafana-dashboard.json")).unwrap())
+            .unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+}
