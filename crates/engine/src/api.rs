@@ -9,3 +9,4 @@ mod pop;
 pub(crate) mod snapshot;
 pub(crate) mod store;
 pub(crate) mod transaction;
+pub(crate) mod verify_open;

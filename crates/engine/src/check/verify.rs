@@ -94,6 +94,18 @@ impl VerifyReport {
         self.damages.is_empty() && self.damages_left_out == 0
     }
 
+    /// Adds a damage, unless two steps have found it.
+    pub(crate) fn add(&mut self, damage: Damage) {
+        if is_known(&self.damages, &damage) {
+            return;
+        }
+        if self.damages.len() < DAMAGES_MAX {
+            self.damages.push(damage);
+        } else {
+            self.damages_left_out += 1;
+        }
+    }
+
     /// Reports damage of DISKS or MEMBER. Without them it is unknown which disks hold the store's files.
     fn of_disks(damage: Damage) -> VerifyReport {
         let unchecked = format!("manifest, tables and logs were not checked, because {} is damaged", damage.file);
@@ -252,17 +264,6 @@ impl Verifier<'_> {
         format!("{}/{name}", self.volume.location())
     }
 
-    fn add(&mut self, damage: Damage) {
-        if is_known(&self.report.damages, &damage) {
-            return;
-        }
-        if self.report.damages.len() < DAMAGES_MAX {
-            self.report.damages.push(damage);
-        } else {
-            self.report.damages_left_out += 1;
-        }
-    }
-
     fn fail(&mut self, name: FileName, error: StorageError) {
         self.fail_at(&self.path(name), error);
     }
@@ -272,7 +273,7 @@ impl Verifier<'_> {
         if error.is_permission_denied() || error.is_out_of_memory() {
             self.refused.get_or_insert(error);
         } else {
-            self.add(damage_of(place, error));
+            self.report.add(damage_of(place, error));
         }
     }
 
@@ -467,7 +468,7 @@ impl Verifier<'_> {
                             expected: format!("none older than {above} while {} has that one", names[*newer]),
                             found: format!("{sequence}"),
                         };
-                        self.add(damage);
+                        self.report.add(damage);
                     }
                     (*newer, *above) = (rank, sequence);
                 }

@@ -63,5 +63,6 @@ mod unit_elsewhere; // compactions in another process, which is killed, and on u
 mod unit_misbehaves; // a unit that refuses, forgets and lies
 mod value_log; // where large values go, and how their space comes back
 mod values_ahead; // cursors read values before they are asked for them
+mod verify_open; // a store is verified while it is in use
 
 use block_devices::skipped;
