@@ -52,6 +52,7 @@ mod serve;
 mod store;
 mod text;
 mod transfer;
+mod verifying;
 mod walk;
 mod watch;
 

@@ -14,6 +14,7 @@ use crate::options::{AdmissionName, EngineName, FlashChoice, Listen, MemorySize,
 use crate::output::Output;
 use crate::store::durability;
 use crate::text;
+use crate::verifying::{Schedule, Verifying};
 use crate::watch::NodeWatch;
 use serde::Serialize;
 use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
@@ -85,13 +86,25 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     if !home.is_on_node() {
         serving.store_options(&place);
     }
+    let verifying = match options.verify_every {
+        Some(hours) => {
+            let schedule = Schedule { every_s: u64::from(hours) * 3600, bytes_per_s_max: options.verify_rate };
+            let (messages, directory) = (Arc::clone(&serving.messages), (!home.is_on_node()).then(|| place.clone()));
+            let tell = move |line: &str| messages.line(line);
+            let started = Verifying::start(engine.store().clone(), directory, schedule, tell);
+            Some(started.map_err(|error| Failure::new("cannot start the thread that verifies the store", error))?)
+        }
+        None => None,
+    };
     serving.run(
         &engine,
         &Shown { place: Place::Directory(&place), metrics: "situ_store", has_compactions: true },
         || watch.hurry(LOST_NODE_DEADLINE),
         out,
     )?;
+    verifying.iter().for_each(Verifying::stop);
     let closed = engine.close();
+    verifying.into_iter().for_each(Verifying::join);
     closed.map_err(|error| Failure::store("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
     DONE

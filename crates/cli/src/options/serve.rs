@@ -104,6 +104,13 @@ pub(crate) struct ServeOptions {
     /// File that gets the log of the server [default: standard error]
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
+    /// Read and check all tables, and the values in the value log, each time this many hours have passed. The log of the
+    /// server, /healthz and VERIFIED.json in the store's directory have the outcome [default: never]
+    #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(1..=8784))]
+    pub(crate) verify_every: Option<u32>,
+    /// How much --verify-every reads in a second at most
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = parse_bytes)]
+    pub(crate) verify_rate: u64,
     #[command(flatten)]
     pub(crate) flash: FlashChoice,
     #[command(flatten)]
@@ -229,7 +236,7 @@ fn parse_value_bytes(text: &str) -> Result<usize, String> {
 
 impl ServeOptions {
     /// Options that only an ordered store has, and whether they were given.
-    fn of_ordered_stores(&self) -> [(bool, &'static str); 9] {
+    fn of_ordered_stores(&self) -> [(bool, &'static str); 10] {
         let CompactionSettings { compaction, compaction_rules, tables_per_job, accelerator, check_units } =
             &self.compaction;
         [
@@ -237,6 +244,7 @@ impl ServeOptions {
             (self.value_log, "--value-log"),
             (self.value_log_min.is_some(), "--value-log-min"),
             (self.node_patience.is_some(), "--node-patience"),
+            (self.verify_every.is_some(), "--verify-every"),
             (*compaction != CompactionSettings::default().compaction, "--compaction"),
             (compaction_rules.is_some(), "--compaction-rules"),
             (tables_per_job.is_some(), "--tables-per-job"),
