@@ -8,7 +8,7 @@ Steps:
    this runs as root. A client that cannot be installed is SKIPPED by name.
 2. Start `situ serve` with each engine, and memcached if it is there, each on a free port and with an empty store.
 3. For each client and each server: flush the server, and run the client's driver. The servers are driven at the same time.
-4. Write `results.tsv`, with a line for each client, server and operation, and `table.md`.
+4. Write `results.tsv`, with a line for each client and operation and how many connections each client made, and `table.md`.
 
 A driver is called with CLIENT HOST PORT. It prints `client<TAB>VERSION<TAB>PROTOCOL`, and then for each operation of OPERATIONS, in this
 order, `NAME<TAB>RESULT`. A result is `ok`, `not offered` or `failed: WHY`. It compares each answer of the client with what the client must
@@ -156,6 +156,8 @@ def libmemcached(folder):
     return [program], {}
 
 
+DALLI_3, DALLI_4 = dalli("3.2.8"), dalli("4.3.3")
+
 # The name in the table, the name for the driver, and the installation. dalli 5 needs Ruby 3.3.
 CLIENTS = [
     ("pymemcache", "pymemcache", python),
@@ -172,9 +174,9 @@ CLIENTS = [
     ("xmemcached, binary", "xmemcached-binary", java),
     ("PHP memcached", "php-memcached", php),
     ("PHP memcached, binary", "php-memcached-binary", php),
-    ("dalli 4, meta", "dalli-meta", dalli("4.3.3")),
-    ("dalli 4, binary", "dalli-binary", dalli("4.3.3")),
-    ("dalli 3, meta", "dalli-meta", dalli("3.2.8")),
+    ("dalli 4, meta", "dalli-meta", DALLI_4),
+    ("dalli 4, binary", "dalli-binary", DALLI_4),
+    ("dalli 3, meta", "dalli-meta", DALLI_3),
     ("Cache::Memcached::Fast", "Cache::Memcached::Fast", perl("libcache-memcached-fast-perl", "Cache::Memcached::Fast")),
     ("Cache::Memcached", "Cache::Memcached", perl("libcache-memcached-perl", "Cache::Memcached")),
     ("libmemcached", "libmemcached", libmemcached),
@@ -268,7 +270,6 @@ def cell(results):
 def notes(by_server):
     """Returns what is not offered, and what has failed where."""
     said = []
-    first = next(iter(by_server.values()))
     none = [operation for server in by_server.values() for operation, result in server.items() if result == "not offered"]
     if none:
         said.append("not offered: " + ", ".join(operation for operation in OPERATIONS if operation in none))
@@ -279,7 +280,7 @@ def notes(by_server):
                 failures.setdefault(operation, []).append(server)
     for operation, servers in failures.items():
         said.append(f"{operation} fails" + ("" if len(servers) == len(by_server) else f" on {', '.join(servers)}"))
-    return "; ".join(said) if first else ""
+    return "; ".join(said)
 
 
 def differences(label, protocol, by_server):
@@ -380,7 +381,7 @@ def main():
     stamp = f"{time.strftime('%Y-%m-%d', time.gmtime())}, Situ {situ_version}, memcached {memcached_version}"
     with open(os.path.join(options.folder, "results.tsv"), "w") as raw, open(os.path.join(options.folder, "table.md"), "w") as table:
         print(f"# {stamp}", *(f"# {line}" for line in skipped), sep="\n", file=raw)
-        print("client", "version", "protocol", "server", "operation", "result", sep="\t", file=raw)
+        print("client", "version", "protocol", "operation", *names, sep="\t", file=raw)
         print(f"{stamp}\n\n| client | version | protocol | {' | '.join(names)} | notes |", file=table)
         print("|---" * (4 + len(names)) + "|", file=table)
         for label, _, _ in commands:
@@ -388,10 +389,9 @@ def main():
                 continue
             version, protocol, _, _ = found[label, names[0]]
             by_server = {name: found[label, name][2] for name in names}
-            for name in names:
-                for operation, result in by_server[name].items():
-                    print(label, version, protocol, name, operation, result, sep="\t", file=raw)
-                print(label, version, protocol, name, "connections", found[label, name][3], sep="\t", file=raw)
+            for operation in OPERATIONS:
+                print(label, version, protocol, operation, *(by_server[name][operation] for name in names), sep="\t", file=raw)
+            print(label, version, protocol, "connections", *(found[label, name][3] for name in names), sep="\t", file=raw)
             cells = " | ".join(cell(by_server[name]) for name in names)
             print(f"| {label} | {version} | {protocol} | {cells} | {notes(by_server)} |", file=table)
             failures += differences(label, protocol, by_server)
