@@ -25,7 +25,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing crash full_disk flash::tests::cache:: \
   checkpoints_give_up_log a_device_without_space simulated:: it_is_a_map_but_for an_item_takes_32_bytes
 
-.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page fpga fpga-prove fpga-route java soft-roce
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page fpga fpga-prove fpga-route java clients soft-roce
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -53,6 +53,7 @@ help:
 	@echo 'make fpga-route  that unit, routed for an ECP5-85F with three seeds (needs yosys and nextpnr-ecp5; half an hour)'
 	@echo 'make soft-roce  tests over RDMA, in a virtual machine with Soft-RoCE (needs QEMU; downloads a kernel the first time)'
 	@echo 'make java      the Java client: build and test (needs Maven and a JDK from 22 on in JAVA_HOME)'
+	@echo 'make clients   stock memcached clients against each engine and memcached (needs the internet; ten minutes)'
 	@echo 'make fuzz      each fuzz target for $(SECONDS_EACH) s (needs cargo-fuzz and a nightly compiler)'
 
 cargo:
@@ -225,6 +226,10 @@ miri: cargo
 java:
 	@command -v mvn >/dev/null || { echo "mvn is missing (Debian, Ubuntu: sudo apt-get install maven)"; exit 1; }
 	cd java; mvn -q -B verify
+
+# Clients that cannot be installed are skipped. The table and the results come into target/clients.
+clients: build
+	python3 scripts/clients/run.py
 
 # The virtual machine is emulated: its tests take minutes.
 soft-roce: cargo
