@@ -30,8 +30,8 @@ impl Backups {
     /// Removes all backups but the newest `keep`, and the contents that only they need.
     ///
     /// # Errors
-    /// `keep` is 0; another process changes the directory; the metadata of a backup that stays is damaged; a file cannot
-    /// be removed.
+    /// `keep` is 0; another process changes the directory; the metadata of a backup that stays is damaged; a file
+    /// cannot be removed.
     pub fn prune(&self, keep: usize) -> Result<PruneReport> {
         if keep == 0 {
             let text = format!("a prune keeps one backup at least; to give up all, remove {}", self.shown());

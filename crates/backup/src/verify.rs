@@ -56,7 +56,8 @@ impl Backups {
     /// Verifies a backup, or all of them without `id`. Contents that several backups need are read once.
     ///
     /// # Errors
-    /// There is no such backup, or a file cannot be read. Damage is no error: it is in the report.
+    /// There is no such backup, or a file may not be read. Damage is no error: it is in the report, as is a file that
+    /// the disk does not read.
     pub fn verify(&self, id: Option<u64>, depth: Depth, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         let mut listing = self.list()?;
@@ -118,7 +119,8 @@ impl Backups {
             Ok(found) if found == (content.bytes, content.hash) => Ok(None),
             Ok((_, hash)) => Ok(Some(format!("has the XXH3-128 {hash:032x}, which is not that of its name"))),
             Err(StorageError::NotFound { .. }) => Ok(Some("is missing".to_owned())),
-            Err(error) => Err(error.into()),
+            Err(error) if error.is_permission_denied() => Err(error.into()),
+            Err(error) => Ok(Some(error.to_string())),
         }
     }
 }

@@ -68,21 +68,25 @@ fn create(options: &BackupCreateOptions, out: &mut Output) -> Outcome {
         return Err(Failure::not_for_hash("back up", home.path(), why));
     }
     let writable = Writable::open(&home, false)?;
-    create_of(&writable.store, &options.output, out)?;
+    create_of(&writable.store, home.path(), &options.output, out)?;
     writable.close()?;
     DONE
 }
 
-/// Makes a backup of an open store.
-pub(crate) fn create_of(store: &Store, directory: &Path, out: &mut Output) -> Result<(), Failure> {
-    let cannot = |error: situ::Error| failed("cannot make a backup", directory, &error);
+/// Makes a backup of an open store, whose home is `home`.
+pub(crate) fn create_of(store: &Store, home: &Path, directory: &Path, out: &mut Output) -> Result<(), Failure> {
+    let what = "cannot make a backup";
     let started = Instant::now();
-    let backups = Backups::open_or_make(directory).map_err(cannot)?;
+    let backups = Backups::open_or_make(directory).map_err(|error| failed(what, directory, &error))?;
     let bar = progress::bar(None, 0, "{spinner} {bytes} copied, {bytes_per_sec}");
     let on_bytes = bar.clone();
     let report = backups.create_with(store, Arc::new(move |bytes| on_bytes.inc(bytes)));
     bar.finish_and_clear();
-    let report = report.map_err(cannot)?;
+    let report = report.map_err(|error| match error.is_corruption() {
+        // A backup reads the store, and of earlier backups what it can compare.
+        true => Failure::store(what, home, &error),
+        false => Failure::new(what, error),
+    })?;
     if let Some(error) = report.not_noted {
         out.warn(&format!("the backup is whole, but the store could not note it, so the next one reads more: {error}"));
     }
