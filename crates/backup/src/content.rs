@@ -119,23 +119,28 @@ impl Content {
     }
 }
 
-/// Returns true if a file of the store and a file of the pool, of one length, have equal bytes at both ends.
+/// Returns true if a file of the pool and a file of the store, of one length, have equal bytes at both ends.
+///
+/// # Errors
+/// The store's file cannot be read. A file of the pool that cannot be read is not equal: a copy replaces it.
 pub(crate) fn ends_are_equal(ours: &Path, theirs: &dyn Reader) -> Result<bool> {
-    let file = File::open(ours).map_err(failed("open", ours))?;
     let bytes = theirs.bytes();
     let last = bytes.saturating_sub(END_BYTES);
-    Ok(are_equal_at(&file, ours, theirs, 0, bytes.min(END_BYTES))?
-        && are_equal_at(&file, ours, theirs, last, bytes - last)?)
+    let Ok(file) = File::open(ours) else { return Ok(false) };
+    Ok(are_equal_at(&file, theirs, 0, bytes.min(END_BYTES))? && are_equal_at(&file, theirs, last, bytes - last)?)
 }
 
-/// Returns true if a file of the store and a file of the pool, of one length, are equal.
+/// Returns true if a file of the pool and a file of the store, of one length, are equal.
+///
+/// # Errors
+/// As [`ends_are_equal`].
 pub(crate) fn are_equal(ours: &Path, theirs: &dyn Reader) -> Result<bool> {
-    let file = File::open(ours).map_err(failed("open", ours))?;
+    let Ok(file) = File::open(ours) else { return Ok(false) };
     // Most files that differ do so at once.
     let (mut at, mut piece) = (0, END_BYTES);
     while at < theirs.bytes() {
         let bytes = piece.min(theirs.bytes() - at);
-        if !are_equal_at(&file, ours, theirs, at, bytes)? {
+        if !are_equal_at(&file, theirs, at, bytes)? {
             return Ok(false);
         }
         at += bytes;
@@ -144,9 +149,8 @@ pub(crate) fn are_equal(ours: &Path, theirs: &dyn Reader) -> Result<bool> {
     Ok(true)
 }
 
-fn are_equal_at(file: &File, ours: &Path, theirs: &dyn Reader, at: u64, bytes: u64) -> Result<bool> {
+fn are_equal_at(ours: &File, theirs: &dyn Reader, at: u64, bytes: u64) -> Result<bool> {
     let (mut one, mut other) = (vec![0; bytes as usize], vec![0; bytes as usize]);
-    file.read_exact_at(&mut one, at).map_err(failed("read", ours))?;
     theirs.read_at(at, &mut other)?;
-    Ok(one == other)
+    Ok(ours.read_exact_at(&mut one, at).is_ok() && one == other)
 }

@@ -7,7 +7,7 @@
 //!   load dump ────────────────────> transfer/       JSON lines, CSV, TSV
 //!   import ───────────────────────> import.rs       RocksDB databases, behind the feature `rocksdb`
 //!   inspect compact verify repair > inspect.rs, maintain.rs
-//!   backup ───────────────────────> backup.rs        incremental backups, by situ_backup
+//!   backup ───────────────────────> backup.rs       incremental backups, by situ_backup
 //!   config ───────────────────────> config.rs        options of serve and node
 //!   disk ─────────────────────────> disk.rs         a device without a file system
 //!   advise ───────────────────────> advise.rs       PostgreSQL's fill factors, by situ_advise
