@@ -144,7 +144,7 @@ CHECKS = --features situ-engine/costly-checks,situ-cli/postgres,situ-fpga/simula
 # A build of the whole workspace switches on every feature of `situ`. Here each build has one at most.
 features: cargo
 	cargo clippy --locked -p situ --all-targets -- -D warnings
-	for feature in cache hash offload; do cargo clippy --locked -p situ --features "$$feature" -- -D warnings || exit 1; done
+	for feature in backup cache hash offload; do cargo clippy --locked -p situ --features "$$feature" -- -D warnings || exit 1; done
 	cargo clippy --locked -p situ-cli --no-default-features -- -D warnings
 	cargo clippy --locked -p situ-accel --all-targets --features cuda -- -D warnings
 	cargo clippy --locked -p situ-accel --all-targets --features opencl -- -D warnings

@@ -24,6 +24,7 @@ fn main() -> std::io::Result<()> {
     for (name, _) in situ_cache::fuzzing::TARGETS {
         put(name, situ_cache::fuzzing::corpus(name))?;
     }
+    put("backup", situ_backup::fuzzing::corpus())?;
     put("members", situ_tiers::fuzzing::corpus())?;
     put("memcached_answer", situ_client::fuzzing::corpus())?;
     put("memcached_request", situ_server::fuzzing::corpus())?;

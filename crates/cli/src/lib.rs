@@ -7,6 +7,7 @@
 //!   load dump ────────────────────> transfer/       JSON lines, CSV, TSV
 //!   import ───────────────────────> import.rs       RocksDB databases, behind the feature `rocksdb`
 //!   inspect compact verify repair > inspect.rs, maintain.rs
+//!   backup ───────────────────────> backup.rs       incremental backups, by situ_backup
 //!   config ───────────────────────> config.rs        options of serve and node
 //!   disk ─────────────────────────> disk.rs         a device without a file system
 //!   advise ───────────────────────> advise.rs       PostgreSQL's fill factors, by situ_advise
@@ -24,6 +25,7 @@
 #[cfg(feature = "advise")]
 mod advise;
 mod answer;
+mod backup;
 #[cfg(feature = "bench")]
 mod bench;
 mod config;
@@ -119,6 +121,7 @@ fn run(program: Program) -> Outcome {
         Command::Repair(options) => maintain::repair(&options, &mut out),
         Command::Compact(options) => maintain::compact(&options, &mut out),
         Command::Checkpoint(options) => maintain::checkpoint(&options, &mut out),
+        Command::Backup(command) => backup::backup(&command, &mut out),
         Command::Disk(command) => disk::disk(&command, &mut out),
         #[cfg(feature = "advise")]
         Command::Advise(command) => advise::advise(&command, &mut out),

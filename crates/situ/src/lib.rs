@@ -104,6 +104,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `backup` | `situ::backup`: incremental backups in a directory |
 //! | `hash` | `situ::hash`: a store for drives that compress, without an order of keys |
 //! | `cache` | `situ::cache`: a cache in memory and on flash |
 //! | `rawdisk` | `situ::rawdisk`: volumes on disks without a file system |
@@ -180,6 +181,16 @@ pub mod compaction {
         MakeCompactor, Measure, MergeRules, OutputRules, OutputTable, Part, PipelineRun, Pipelines, Priority, ReadTail,
         Result, Run, RunMode, RunReport, Stage, Stages, TableInput, TablePlace, Task, TaskError, TaskHost, TaskOutput,
         TaskStats, ValueHandles, ValueLocation, check_output, cut, run, run_with,
+    };
+}
+
+/// Incremental backups of a store, in a directory.
+#[cfg(feature = "backup")]
+#[cfg_attr(docsrs, doc(cfg(feature = "backup")))]
+pub mod backup {
+    pub use situ_backup::{
+        Backup, BackupDamage, BackupReport, Backups, Depth, Listing, OnBytes, Progress, PruneReport, RestoreReport,
+        VerifyReport,
     };
 }
 

@@ -25,6 +25,8 @@ pub enum FileName {
     Identity,
     /// `000056.tmp`: unfinished, removed at open.
     Temporary(u64),
+    /// `LINEAGE`: the backups from which the store descends (`docs/formats/backup.md`).
+    Lineage,
     /// `DISKS`: at home, on the capacity disk: which fast disk the store has (`docs/formats/members.md`).
     Disks,
     /// `MEMBER`: on a fast disk: whose it is.
@@ -60,6 +62,7 @@ impl FileName {
             FileName::Current
             | FileName::Lock
             | FileName::Identity
+            | FileName::Lineage
             | FileName::Disks
             | FileName::Member
             | FileName::Superblock
@@ -80,6 +83,7 @@ impl fmt::Display for FileName {
             FileName::Current => f.write_str("CURRENT"),
             FileName::Lock => f.write_str("LOCK"),
             FileName::Identity => f.write_str("IDENTITY"),
+            FileName::Lineage => f.write_str("LINEAGE"),
             FileName::Disks => f.write_str("DISKS"),
             FileName::Member => f.write_str("MEMBER"),
             FileName::Superblock => f.write_str("SUPERBLOCK"),
@@ -108,6 +112,7 @@ impl FromStr for FileName {
             "CURRENT" => FileName::Current,
             "LOCK" => FileName::Lock,
             "IDENTITY" => FileName::Identity,
+            "LINEAGE" => FileName::Lineage,
             "DISKS" => FileName::Disks,
             "MEMBER" => FileName::Member,
             "SUPERBLOCK" => FileName::Superblock,
@@ -158,6 +163,7 @@ mod tests {
             FileName::Current,
             FileName::Lock,
             FileName::Identity,
+            FileName::Lineage,
             FileName::Disks,
             FileName::Member,
             FileName::Superblock,

@@ -36,7 +36,8 @@ pub trait Volume: Send + Sync {
 
     /// Gives a finished file of a volume a further name in this one, without a copy. The name is durable after
     /// [`sync_names`](Volume::sync_names). Returns false, and does nothing, if the two cannot share a file. The default
-    /// cannot.
+    /// cannot. The file may be a sealed segment of a value log; its store erases dead values in it later. So a volume
+    /// shares a segment only if it has a copy of its own.
     ///
     /// # Errors
     /// The name is taken.

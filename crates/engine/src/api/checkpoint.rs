@@ -7,7 +7,7 @@
 //!    [hold](LogFiles::hold) holds the log. The right is given back.
 //! 4. The log files that the state needs are copied, then the hold ends. Tables get a second name in the checkpoint's
 //!    directory, or are copied where the file system cannot do that. Segments of the value log are copied: the store
-//!    erases values in them later.
+//!    erases values in them later. A target that has a copy of a sealed segment already may keep that one.
 //! 5. A manifest with the state is put in force. Until then the directory holds no store.
 //!
 //! So the checkpoint is what a crash between steps 2 and 3 would have left, on one volume: an opening replays the log.
@@ -35,6 +35,7 @@ use crate::versions::version::Version;
 use crate::{Error, Result};
 use situ_device::{Buffer, PAGE_BYTES};
 use situ_storage::{DirectoryVolume, FileName, Volume};
+use situ_values::Phase;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -189,11 +190,20 @@ impl Store {
             }
         }
         for segment in moment.versions.iter().flat_map(|version| version.segments.files()) {
-            report.copied_bytes += self.copy_pages(&**target, FileName::Values(segment.number))?;
+            let name = FileName::Values(segment.number);
+            if !(self.is_sealed(segment.number)? && target.link(name, &*source.open(name)?)?) {
+                report.copied_bytes += self.copy_pages(&**target, name)?;
+            }
         }
         target.sync_names()?;
         let mut manifest = Manifest::create(target, moment.manifest_number, &moment.edit)?;
         manifest.take_copy_failure().map_or(Ok(report), |error| Err(error.into()))
+    }
+
+    /// Returns true if nothing is appended to the segment any more.
+    fn is_sealed(&self, segment: u64) -> Result<bool> {
+        let found = self.core().versions.source.values.log()?.segment(segment);
+        Ok(found.is_some_and(|segment| segment.phase == Phase::Sealed))
     }
 
     /// Copies a written-once file durably. Returns its length.

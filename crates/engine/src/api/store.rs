@@ -27,11 +27,14 @@ use crate::work::background::Background;
 use crate::{Error, Result};
 use situ_base::Env;
 use situ_compaction::MakeCompactor;
-use situ_storage::{DirectoryVolume, FileName, Volume};
+use situ_storage::{DirectoryVolume, Error as StorageError, FileName, Volume};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// The maximum length of the file LINEAGE that is read.
+const LINEAGE_BYTES_MAX: u64 = 64 << 10;
 
 /// A builder that opens a store. [`Store::open`] is the short form.
 ///
@@ -607,6 +610,41 @@ impl Store {
     /// Returns the volumes that the store lies on.
     pub fn volumes(&self) -> &Arc<dyn Volumes> {
         &self.core().versions.source.volumes
+    }
+
+    /// Returns the contents of the file LINEAGE, in which backups note what the store descends from. Empty without one.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn lineage(&self) -> Result<Vec<u8>> {
+        let reader = match self.core().versions.volume.open(FileName::Lineage) {
+            Err(StorageError::NotFound { .. }) => return Ok(Vec::new()),
+            reader => reader?,
+        };
+        let mut lineage = vec![0; reader.bytes().min(LINEAGE_BYTES_MAX) as usize];
+        reader.read_at(0, &mut lineage)?;
+        Ok(lineage)
+    }
+
+    /// Puts `lineage` in place of the contents of the file LINEAGE: durably, and as a whole.
+    ///
+    /// # Errors
+    /// The store takes no writes, or is closing; the file cannot be written.
+    pub fn set_lineage(&self, lineage: &[u8]) -> Result<()> {
+        let _guest = self.core().health.enter()?;
+        self.check_writable()?;
+        let (versions, volume) = (&self.core().versions, &self.core().versions.volume);
+        // A volume has one replacement at a time, and others replace files, too.
+        let next = FileName::Temporary(versions.new_number());
+        let write = || {
+            let mut file = volume.create(next, lineage.len() as u64)?;
+            file.append(lineage)?;
+            file.finish()?;
+            volume.rename(next, FileName::Lineage)?;
+            volume.sync_names()
+        };
+        // A file that cannot be removed either is an orphan, which the next opening removes.
+        Ok(write().inspect_err(|_| drop(volume.remove(next)))?)
     }
 
     /// Checks that the store takes writes.

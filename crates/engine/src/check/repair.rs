@@ -598,6 +598,8 @@ impl Repair {
         let default = || KeyspaceState { name: DEFAULT_KEYSPACE.to_owned(), version: Version::empty(), log_number: 0 };
         state.keyspaces.entry(DEFAULT_KEYSPACE_ID).or_insert_with(default);
         state.next_keyspace = state.next_keyspace.max(DEFAULT_KEYSPACE_ID + 1);
+        // A repair may give numbers to files that other files of the store had before.
+        remove(&*self.volume, FileName::Lineage)?;
         if !self.report.nothing_lost() || self.report.without_manifest {
             let now = u64::try_from(env.clock.unix().as_millis()).unwrap_or(u64::MAX);
             let passed = state.lossy_repair.map_or(0, |before| before.saturating_add(1));

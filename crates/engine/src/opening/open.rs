@@ -510,6 +510,8 @@ fn new_state(volume: &Arc<dyn Volume>, create: bool) -> Result<StoreState> {
     if !create {
         return Err(no_store(&volume.location()));
     }
+    // Of a store that was here before: the numbers of files begin again.
+    remove(&**volume, FileName::Lineage)?;
     volume.replace(FileName::Identity, IDENTITY.as_bytes())?;
     let default = KeyspaceState { name: DEFAULT_KEYSPACE.to_owned(), version: Version::empty(), log_number: 0 };
     let keyspaces = BTreeMap::from([(DEFAULT_KEYSPACE_ID, default)]);

@@ -4,7 +4,8 @@ use crate::common::*;
 use crate::value_log::{assert_sound, in_simulator};
 use situ_base::Env;
 use situ_engine::{
-    CheckpointReport, Durability, Error, Options, Result, Store, StoreBuilder, Trim, WriteBatch, verify_directory,
+    CheckpointReport, Durability, Error, Options, RepairOptions, Result, Store, StoreBuilder, Trim, WriteBatch,
+    repair_directory, verify_directory,
 };
 use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_machine_everywhere, for_each_seed};
 use situ_storage::{FileName, Volume};
@@ -243,4 +244,35 @@ fn an_empty_store_has_a_checkpoint() {
     assert_eq!(copy.first_key().unwrap(), None);
     copy.put("k", "v").unwrap();
     copy.checkpoint(directory.path().join("copy of the copy")).unwrap();
+}
+
+/// The file says from which backups a store descends. A copy that lost it is read as a whole, and a copy that kept it
+/// wrongly would be taken for the store.
+#[test]
+fn a_store_keeps_its_lineage_and_a_checkpoint_a_repair_and_a_new_store_have_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let store = Store::open(at("store")).unwrap();
+    assert!(store.lineage().unwrap().is_empty());
+    store.set_lineage(b"one").unwrap();
+    store.set_lineage(b"one\ntwo").unwrap();
+    store.checkpoint(at("checkpoint")).unwrap();
+    store.close().unwrap();
+    assert!(matches!(store.set_lineage(b"three"), Err(Error::Closed)));
+    let reader = Store::open_read_only(at("store")).unwrap();
+    assert_eq!(reader.lineage().unwrap(), b"one\ntwo");
+    assert!(matches!(reader.set_lineage(b"three"), Err(Error::ReadOnly)));
+    drop(reader);
+    assert!(verify_directory(at("store"), &mut |_| {}).unwrap().is_sound());
+    let copy = Store::open_read_only(at("checkpoint")).unwrap();
+    assert!(copy.lineage().unwrap().is_empty());
+    drop(copy);
+
+    std::fs::remove_file(at("store/IDENTITY")).unwrap();
+    repair_directory(at("store"), RepairOptions::default()).unwrap();
+    assert!(!at("store/LINEAGE").exists());
+    std::fs::create_dir(at("new")).unwrap();
+    std::fs::write(at("new/LINEAGE"), "of a store that was here before").unwrap();
+    let store = Store::open(at("new")).unwrap();
+    assert!(store.lineage().unwrap().is_empty());
 }

@@ -385,3 +385,17 @@ fn files_that_the_volume_removes_or_replaces_itself_are_not_lost() {
     let _again = volume.lock().unwrap();
     assert!(volume.failure().is_none());
 }
+
+/// A store erases dead values in its segments in place. A second name would lose them, too.
+#[test]
+fn a_table_gets_a_second_name_and_a_segment_does_not() {
+    let ((_here, from), (_there, to)) = (volume(), volume());
+    for name in [FileName::Table(1), FileName::Values(2)] {
+        let mut writer = from.create(name, 4).unwrap();
+        writer.append(b"text").unwrap();
+        writer.finish().unwrap();
+        let is_table = matches!(name, FileName::Table(_));
+        assert_eq!(to.link(name, &*from.open(name).unwrap()).unwrap(), is_table);
+        assert_eq!(to.open(name).is_ok(), is_table);
+    }
+}

@@ -64,7 +64,8 @@ pub(crate) fn situ_within(directory: &Path, limit_kib: u64, arguments: &[&str], 
     (ran.code >= 0).then_some(ran)
 }
 
-fn fed(mut command: Command, input: &[u8]) -> Ran {
+/// Runs a command with `input` on stdin.
+pub(crate) fn fed(mut command: Command, input: &[u8]) -> Ran {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
