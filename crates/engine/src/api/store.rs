@@ -13,6 +13,7 @@ use crate::base::options::{Durability, KeyspaceOptions, Options};
 use crate::base::places::{HomeName, HomeVolume, MakePlaces, Places, Plain, Volumes};
 use crate::base::stats::Statistics;
 use crate::base::sync::lock;
+use crate::check::verify::{VerifyProgress, VerifyReport, verify_open};
 use crate::core::Core;
 use crate::opening::closing::Open;
 use crate::opening::open::{KeyspaceChoices, check_name, open};
@@ -615,6 +616,18 @@ impl Store {
     /// The store is open read-only, is closed, or has failed.
     pub fn check_writable(&self) -> Result<()> {
         self.core().memory.writable().map(drop)
+    }
+
+    /// Reads and checks all tables of the store, and the values in its value log, as they are now. The store goes on
+    /// meanwhile, and the reading keeps the pace of compactions. The function calls `progress` now and then.
+    ///
+    /// The manifest and the log are not checked, because the store writes them: [`verify`](crate::verify()) reads all of
+    /// a store that is closed.
+    ///
+    /// # Errors
+    /// The store is read-only, or is closed before the end. Damage is not an error but part of the report.
+    pub fn verify(&self, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+        verify_open(self.core(), progress)
     }
 
     /// Checks the conditions that an open store meets at any moment. The versions' invariants hold. Each table in the

@@ -1,4 +1,4 @@
-//! Reading and checking every byte of a store that no process has open.
+//! Reading and checking every byte of a store that no process has open; or the tables and values of an open one.
 //!
 //! 1. `CURRENT`, the manifest and its copy, all their edits; the invariants of the versions that they add up to.
 //! 2. The listing: each file that the state names is there, in its length. Files that nothing names are orphans, which
@@ -17,6 +17,10 @@
 //! **Threads**: the caller's. Nothing is locked or written. A store that is written to meanwhile shows false damages:
 //! files come and go between the steps.
 //!
+//! **An open store** ([`verify_open`]) is checked as of one moment, by steps 3, 5 and 6. Versions of that moment keep its
+//! tables and values, and the reading keeps the pace of compactions. The store itself writes the manifest and the log
+//! meanwhile, so these are left out, and the report says so.
+//!
 //! **Failure**: all damages are collected, up to [`DAMAGES_MAX`]; data that the disk does not return is a damage as
 //! well. A volume that cannot be listed, or holds no store, is an error, and so is a file that the caller has no right
 //! to read.
@@ -27,6 +31,7 @@ use crate::base::options::DEFAULT_KEYSPACE_ID;
 use crate::base::options::{Options, open_tables_max};
 use crate::base::places::{HomeVolume, MakePlaces, Plain, Purpose};
 use crate::check::values::{Beside, for_each_lost_value};
+use crate::core::Core;
 use crate::opening::open::IDENTITY;
 use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_error};
 use crate::opening::state::{KeyspaceState, StoreState, needed_logs};
@@ -166,16 +171,7 @@ pub fn verify_store(
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
     }
     let source = Arc::new(TableSource::new(volumes, BlockCache::new(CACHE_BYTES), env, open_tables_max()));
-    let bytes_total = files.iter().map(|f| if matches!(f.name, FileName::Table(_)) { 2 * f.bytes } else { f.bytes });
-    let mut verifier = Verifier {
-        volume,
-        source,
-        bytes_total: bytes_total.sum(),
-        report: VerifyReport::default(),
-        refused: None,
-        progress,
-        files,
-    };
+    let mut verifier = Verifier::new(volume, source, files, progress);
     verifier.identity();
     if let Some(state) = verifier.manifest() {
         verifier.listing(&state);
@@ -185,27 +181,61 @@ pub fn verify_store(
         {
             verifier.report.warnings.push(error.to_string());
         }
-        for (id, keyspace) in &state.keyspaces {
-            let unsound = verifier.tables(&state, *id, keyspace);
-            verifier.order(keyspace, &unsound);
-            verifier.values(keyspace, &unsound);
-        }
-        verifier.segments(&state);
+        verifier.contents(&state);
         verifier.logs(&state);
     } else {
         let text = "tables and logs were not checked, because the manifest cannot be read";
         verifier.report.warnings.push(text.to_owned());
     }
-    let mut report = verifier.report;
-    if let Some(refused) = verifier.refused {
-        // A file that could not be read must not hide damage of the others.
-        if report.is_sound() {
-            return Err(refused.into());
+    verifier.finish(env.clock.now().saturating_sub(started))
+}
+
+/// Reads and checks the tables and values of a store that this process has open, as they are now. The function calls
+/// `progress` now and then.
+///
+/// # Errors
+/// The store is closed before the end, or its files cannot be listed. Damage is not an error but part of the report.
+pub(crate) fn verify_open(core: &Core, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+    core.health.check_open()?;
+    let started = core.env.clock.now();
+    let editor = core.versions.edit()?;
+    let edit = core.versions.snapshot_edit();
+    // They keep the files of this moment.
+    let views: Vec<_> = core.versions.keyspaces().iter().map(|keyspace| keyspace.view.load_full()).collect();
+    drop(editor);
+    let volumes = &core.versions.source.volumes;
+    let volume = volumes.volume();
+    let source = Arc::new(TableSource::new(volumes, BlockCache::new(CACHE_BYTES), &core.env, open_tables_max()));
+    let state = StoreState::replay(vec![edit], &source).map_err(Error::Invalid)?;
+    let (tables, segments) = (state.tables(), state.segments());
+    let is_checked = |file: &FileMeta| match file.name {
+        FileName::Table(number) => tables.contains(&number),
+        FileName::Values(number) => segments.contains(&number),
+        _ => false,
+    };
+    let files: Vec<FileMeta> = volume.list()?.into_iter().filter(is_checked).collect();
+    let mut paced_bytes = 0;
+    let mut paced = |made: VerifyProgress| {
+        core.work.budgets.pacer.pace(made.bytes_done.saturating_sub(paced_bytes));
+        paced_bytes = made.bytes_done;
+        progress(made);
+    };
+    let mut verifier = Verifier::new(volume, source, files, &mut paced);
+    for missing in state.missing_files(&verifier.files) {
+        // A log file goes as soon as no memtable needs it.
+        if !matches!(missing.name, FileName::Log(_)) {
+            verifier.fail(missing.name, missing.error(&**volume));
         }
-        report.warnings.push(format!("not everything was checked: {refused}"));
     }
-    report.duration = env.clock.now().saturating_sub(started);
-    Ok(report)
+    open_values(volume, &core.env, &Options::default().bounded(), &state, &verifier.source, true)?;
+    verifier.contents(&state);
+    let text = "the manifest and the log were not checked, because the store is open";
+    verifier.report.warnings.push(text.to_owned());
+    let report = verifier.finish(core.env.clock.now().saturating_sub(started));
+    drop(views);
+    // Whoever has the store next may have removed its files meanwhile.
+    core.health.check_open()?;
+    report
 }
 
 struct Verifier<'a> {
@@ -240,6 +270,42 @@ pub(crate) fn check_identity(volume: &dyn Volume) -> situ_storage::Result<()> {
         return wrong(reader.path(), format!("{} bytes that differ", reader.bytes()));
     }
     Ok(())
+}
+
+impl<'a> Verifier<'a> {
+    fn new(
+        volume: &'a Arc<dyn Volume>,
+        source: Arc<TableSource>,
+        files: Vec<FileMeta>,
+        progress: &'a mut dyn FnMut(VerifyProgress),
+    ) -> Verifier<'a> {
+        let bytes = files.iter().map(|f| if matches!(f.name, FileName::Table(_)) { 2 * f.bytes } else { f.bytes });
+        let (bytes_total, report) = (bytes.sum(), VerifyReport::default());
+        Verifier { volume, source, bytes_total, report, refused: None, progress, files }
+    }
+
+    /// Carries out steps 3, 5 and 6.
+    fn contents(&mut self, state: &StoreState) {
+        for (id, keyspace) in &state.keyspaces {
+            let unsound = self.tables(state, *id, keyspace);
+            self.order(keyspace, &unsound);
+            self.values(keyspace, &unsound);
+        }
+        self.segments(state);
+    }
+
+    fn finish(self, duration: Duration) -> Result<VerifyReport> {
+        let mut report = self.report;
+        if let Some(refused) = self.refused {
+            // A file that could not be read must not hide damage of the others.
+            if report.is_sound() {
+                return Err(refused.into());
+            }
+            report.warnings.push(format!("not everything was checked: {refused}"));
+        }
+        report.duration = duration;
+        Ok(report)
+    }
 }
 
 impl Verifier<'_> {
