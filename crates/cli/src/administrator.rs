@@ -141,6 +141,14 @@ fn prepare(command: &mut Command, name: &str, served: &Path, client: &Path) -> R
         Command::Load(options) if options.file.as_os_str() == "-" => no_input(),
         Command::Load(options) => {
             make_absolute(&mut options.file, client, &what)?;
+            // The client has read the beginning, which a pipe does not give twice.
+            if options.file.metadata().is_ok_and(|file| !file.is_file() && !file.is_dir()) {
+                let why = format!(
+                    "{} is no regular file, and the server cannot read it from its beginning",
+                    options.file.display()
+                );
+                return Err(Failure::new(&what, why).cure("load a regular file"));
+            }
             part(&mut options.target)
         }
         Command::Dump(options) => {

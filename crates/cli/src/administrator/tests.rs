@@ -25,8 +25,21 @@ fn a_command_gets_the_served_store_and_the_paths_of_its_client() {
 #[test]
 fn every_command_of_a_server_takes_its_store() {
     let lines = [
-        "get a", "put a b", "delete a", "scan", "count", "dump", "load f", "verify", "compact", "flush", "checkpoint -o c",
-        "keyspace list", "keyspace create a", "keyspace drop a", "disk drain elsewhere",
+        "get a",
+        "put a b",
+        "delete a",
+        "scan",
+        "count",
+        "dump",
+        "load f",
+        "verify",
+        "compact",
+        "flush",
+        "checkpoint -o c",
+        "keyspace list",
+        "keyspace create a",
+        "keyspace drop a",
+        "disk drain elsewhere",
     ];
     for line in lines {
         let command = prepared(line).unwrap_or_else(|why| panic!("{line}: {why}"));
@@ -43,7 +56,9 @@ fn every_command_of_a_server_takes_its_store() {
             Command::Flush(options) => options.directory.home(),
             Command::Checkpoint(options) => options.directory.home(),
             Command::Keyspace(KeyspaceCommand::List(options)) => options.home(),
-            Command::Keyspace(KeyspaceCommand::Create(options) | KeyspaceCommand::Drop(options)) => options.store.home(),
+            Command::Keyspace(KeyspaceCommand::Create(options) | KeyspaceCommand::Drop(options)) => {
+                options.store.home()
+            }
             Command::Disk(DiskCommand::Drain(options)) => crate::store::Home::at(&options.directory, &options.node),
             other => panic!("{other:?}"),
         };

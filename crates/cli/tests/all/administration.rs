@@ -49,6 +49,15 @@ fn essence(ran: &Ran, store: &Path) -> (i32, String, String) {
     (ran.code, plain(&lines.join("\n")), plain(&ran.stderr))
 }
 
+/// Ends a thread, also when a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn commands_say_the_same_of_a_served_store_as_of_a_closed_one_while_clients_write() {
     let directory = tempfile::tempdir().unwrap();
@@ -58,7 +67,10 @@ fn commands_say_the_same_of_a_served_store_as_of_a_closed_one_while_clients_writ
     let serving = Serving::start(at, &["served", "--log-file", "situ.log"]);
     stop(Serving::start(at, &["closed"]));
     let done = AtomicBool::new(false);
+    let file = at.join("people.jsonl");
+    let file = file.to_str().unwrap();
     let rounds = std::thread::scope(|scope| {
+        let ends = Ends(&done);
         let writer = scope.spawn(|| {
             let mut rounds = 0;
             while !done.load(Ordering::Relaxed) {
@@ -71,8 +83,8 @@ fn commands_say_the_same_of_a_served_store_as_of_a_closed_one_while_clients_writ
         let lines: [&[&str]; 21] = [
             &["--json", "keyspace", "create", "people"],
             &["keyspace", "create", "people"],
-            &["--json", "load", "people.jsonl", "-k", "people"],
-            &["--json", "load", "people.jsonl", "-k", "people", "--resume"],
+            &["--json", "load", file, "-k", "people"],
+            &["--json", "load", file, "-k", "people", "--resume"],
             &["put", "-k", "people", "--json", "--sync", "ada", "1815"],
             &["put", "-k", "people", "--hex", "00ff", "c0ffee"],
             &["get", "-k", "people", "ada"],
@@ -101,7 +113,7 @@ fn commands_say_the_same_of_a_served_store_as_of_a_closed_one_while_clients_writ
             });
             assert_eq!(of_served, of_closed, "{line:?}");
         }
-        done.store(true, Ordering::Relaxed);
+        drop(ends);
         writer.join().unwrap()
     });
     assert!(rounds > 0);
@@ -112,7 +124,6 @@ fn commands_say_the_same_of_a_served_store_as_of_a_closed_one_while_clients_writ
     assert!(!at.join("served/ADMIN").exists());
     situ(at, &["verify", "served"]).done();
 }
-
 
 #[test]
 fn flush_compact_verify_and_checkpoint_work_while_the_server_does() {
@@ -190,7 +201,8 @@ fn items_of_a_served_store_are_left_to_its_clients() {
     assert_eq!(situ(at, &["count", "-d", "store", "-k", "items", "--exact"]).done().text(), "1\n");
     // cas ids go on.
     let answer = serving.ask("gets other\r\nset user:1 0 0 1\r\nd\r\ngets user:1\r\nquit\r\n");
-    let ids: Vec<u64> = answer.lines().filter_map(|line| line.strip_prefix("VALUE ")?.split(' ').nth(3)?.parse().ok()).collect();
+    let ids: Vec<u64> =
+        answer.lines().filter_map(|line| line.strip_prefix("VALUE ")?.split(' ').nth(3)?.parse().ok()).collect();
     assert!(ids.len() == 2 && ids[0] < ids[1], "{answer}");
 }
 
@@ -212,6 +224,14 @@ fn what_a_server_cannot_run_is_refused_in_words() {
         let refused = situ_fed(at, line, b"{\"key\":\"a\",\"value\":\"b\"}\n");
         assert!(refused.code == 1 && refused.stderr.contains(says), "{line:?}: {refused:?}");
     }
+    // The program has read from a pipe before it finds the server.
+    let path = at.join("pipe");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let feeder = std::thread::spawn(move || drop(fs::write(path, "{\"key\":\"a\",\"value\":\"b\"}\n")));
+    let refused = situ(at, &["load", "-d", "store", "pipe"]);
+    assert!(refused.code == 1 && refused.stderr.contains("no regular file"), "{refused:?}");
+    feeder.join().unwrap();
     // In JSON, too: the messages are the server's.
     let refused = situ(at, &["--json", "repair", "store"]);
     let message: serde_json::Value = serde_json::from_str(&refused.stderr).unwrap();
@@ -224,7 +244,8 @@ fn a_client_that_is_killed_ends_its_command_and_nothing_else() {
     let at = directory.path();
     people(at, 100_000);
     let serving = Serving::start(at, &["store", "--log-file", "situ.log"]);
-    let mut client = program(at).args(["load", "-d", "store", "--batch", "1", "--sync", "people.jsonl"]).spawn().unwrap();
+    let mut client =
+        program(at).args(["load", "-d", "store", "--batch", "1", "--sync", "people.jsonl"]).spawn().unwrap();
     until(|| situ(at, &["count", "-d", "store", "-n", "10"]).text() == "10\n");
     client.kill().unwrap();
     client.wait().unwrap();
@@ -328,39 +349,31 @@ fn requests_that_are_none_are_refused_and_the_server_goes_on() {
 fn a_stop_ends_commands_that_run() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    people(at, 200_000);
+    people(at, 300_000);
     situ(at, &["load", "-d", "store", "people.jsonl"]).done();
     let serving = Serving::start(at, &["store", "--log-file", "situ.log"]);
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        at.join("pipe"),
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
-        0,
-    )
-    .unwrap();
     let start = |arguments: &[&str]| {
         let mut command = program(at);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap()
     };
-    // The server opens the pipe, and waits for what it holds.
-    let reader = start(&["load", "-d", "store", "-k", "more", "pipe"]);
-    let pipe = fs::File::options().write(true).open(at.join("pipe")).unwrap();
+    let load = start(&["load", "-d", "store", "-k", "more", "--batch", "1", "--sync", "people.jsonl"]);
+    until(|| situ(at, &["count", "-d", "store", "-k", "more", "-n", "10"]).text() == "10\n");
     let compaction = start(&["compact", "store"]);
     let begun = Instant::now();
     stop(serving);
     assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
-    let read = reader.wait_with_output().unwrap();
-    let stderr = String::from_utf8(read.stderr).unwrap();
-    assert!(read.status.code() == Some(1) && stderr.contains("the server ended before the command did"), "{stderr}");
+    let loaded = load.wait_with_output().unwrap();
+    let stderr = String::from_utf8(loaded.stderr).unwrap();
+    assert!(loaded.status.code() == Some(1) && stderr.contains("--resume goes on from there"), "{stderr}");
     let compacted = compaction.wait_with_output().unwrap();
     assert!(compacted.status.code().is_some_and(|code| code < 2), "{compacted:?}");
-    drop(pipe);
     let log = fs::read_to_string(at.join("situ.log")).unwrap();
     assert!(log.contains("cuts off commands") && log.contains("stopped; everything is durable"), "{log}");
     situ(at, &["verify", "store"]).done();
-    assert_eq!(situ(at, &["--json", "count", "-d", "store", "--exact"]).done().json()["count"], 200_000);
+    assert_eq!(situ(at, &["--json", "count", "-d", "store", "--exact"]).done().json()["count"], 300_000);
+    let resumed = situ(at, &["--json", "load", "-d", "store", "-k", "more", "--resume", "people.jsonl"]).done().json();
+    assert!(resumed["loaded_in_all"] == 300_000 && resumed["loaded"].as_u64() < Some(300_000), "{resumed}");
 }
 
 #[test]

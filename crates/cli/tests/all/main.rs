@@ -5,9 +5,9 @@
 mod block_devices;
 mod common;
 
+mod administration; // commands on a store that a server has open
 #[cfg(feature = "postgres")]
 mod advise; // `advise postgres` against a real server
-mod administration; // commands on a store that a server has open
 mod cache; // a cache instead of a store
 mod calibrate; // `bench calibrate`, and the rules that it writes
 mod damage; // stores that are damaged: `verify`, `repair`, `load`
