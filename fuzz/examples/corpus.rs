@@ -30,6 +30,7 @@ fn main() -> std::io::Result<()> {
     put("memcached_request", situ_server::fuzzing::corpus())?;
     put("disk", situ_rawdisk::fuzzing::corpus())?;
     put("values", situ_values::fuzzing::corpus())?;
+    put("admin_channel", situ_server::fuzzing::admin_corpus())?;
     put("http_request", situ_server::fuzzing::http_corpus())?;
     put("node_message", situ_node::fuzzing::message_corpus())?;
     put("to_node", situ_node::fuzzing::to_node_corpus())?;

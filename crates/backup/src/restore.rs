@@ -115,7 +115,8 @@ impl Backups {
         let copied = read_through(&from, |piece| {
             disk::step();
             // A store relies on the room of its log.
-            let parts = if content.kind == Kind::Log { vec![0..piece.len()] } else { parts_with_data(piece) };
+            let whole = std::iter::once(0..piece.len());
+            let parts: Vec<_> = if content.kind == Kind::Log { whole.collect() } else { parts_with_data(piece) };
             for part in parts {
                 let offset = at + part.start as u64;
                 file.write_all_at(&piece[part], offset).map_err(failed("write", to))?;
@@ -158,7 +159,7 @@ fn check_place(into: &Path, backup: &Backup) -> Result<()> {
     let is_expected = |name: &String| match name.parse::<FileName>() {
         Ok(FileName::Lock) => true,
         Ok(file) => goes_on && (file == FileName::Lineage || backup.entries.contains_key(&file)),
-        Err(_) => *name == ours || name.strip_suffix(UNFINISHED).is_some_and(|name| is_small(name)),
+        Err(_) => *name == ours || name.strip_suffix(UNFINISHED).is_some_and(is_small),
     };
     match names.iter().find(|name| !is_expected(name)) {
         None => Ok(()),

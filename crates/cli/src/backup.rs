@@ -67,7 +67,7 @@ fn create(options: &BackupCreateOptions, out: &mut Output) -> Outcome {
         let why = "has no backups: `situ dump` writes its items to a file";
         return Err(Failure::not_for_hash("back up", home.path(), why));
     }
-    let writable = Writable::open(&home, false)?;
+    let writable = Writable::open(&home, false, out)?;
     create_of(&writable.store, home.path(), &options.output, out)?;
     writable.close()?;
     DONE
@@ -78,7 +78,7 @@ pub(crate) fn create_of(store: &Store, home: &Path, directory: &Path, out: &mut 
     let what = "cannot make a backup";
     let started = Instant::now();
     let backups = Backups::open_or_make(directory).map_err(|error| failed(what, directory, &error))?;
-    let bar = progress::bar(None, 0, "{spinner} {bytes} copied, {bytes_per_sec}");
+    let bar = out.bar(None, 0, "{spinner} {bytes} copied, {bytes_per_sec}");
     let on_bytes = bar.clone();
     let report = backups.create_with(store, Arc::new(move |bytes| on_bytes.inc(bytes)));
     bar.finish_and_clear();

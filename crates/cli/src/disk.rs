@@ -84,11 +84,16 @@ fn drain(options: &DiskDrainOptions, out: &mut Output) -> Outcome {
     let directory = &options.directory;
     let failed = |error: situ::Error| Failure::store("cannot drain the store's fast disk", directory, &error);
     let heard = Arc::new(SetAside::default());
-    let mut store_options = existing();
-    store_options.listener = Some(Arc::clone(&heard) as Arc<dyn Listener>);
-    let store = Home::at(directory, &options.node).open(StoreBuilder::new(store_options)).map_err(failed)?;
-    let drained = store.drain_fast_disk();
-    let closed = store.close();
+    let (drained, closed) = match out.served() {
+        // Its log tells of files that a repair had set aside.
+        Some(store) => (store.drain_fast_disk(), Ok(())),
+        None => {
+            let mut store_options = existing();
+            store_options.listener = Some(Arc::clone(&heard) as Arc<dyn Listener>);
+            let store = Home::at(directory, &options.node).open(StoreBuilder::new(store_options)).map_err(failed)?;
+            (store.drain_fast_disk(), store.close())
+        }
+    };
     let set_aside = std::mem::take(&mut *lock(&heard.0));
     if !out.is_json() {
         // Also when the drain has failed later: they are somewhere else now.

@@ -6,7 +6,7 @@ use situ_server::StopSignal;
 use situ_storage as storage;
 use std::fmt::{self, Display};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The outcome of the program. The numbers are its exit codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,14 @@ pub(crate) enum Exit {
     Terminated = 143,
 }
 
+impl Exit {
+    /// Returns the outcome of an exit code.
+    pub(crate) fn of(code: u8) -> Exit {
+        let all = [Exit::Done, Exit::Usage, Exit::NotFound, Exit::Damage, Exit::Interrupted, Exit::Terminated];
+        all.into_iter().find(|exit| *exit as u8 == code).unwrap_or(Exit::Failed)
+    }
+}
+
 /// The outcome of a command.
 pub(crate) type Outcome = Result<Exit, Failure>;
 
@@ -38,12 +46,14 @@ pub(crate) struct Failure {
     what: Option<String>,
     cure: Option<String>,
     exit: Exit,
+    /// The directory of the store that another process has open.
+    held: Option<PathBuf>,
 }
 
 impl Failure {
     /// "`what`: `why`", without more advice than `why` has.
     pub(crate) fn new(what: impl Display, why: impl Display) -> Failure {
-        Failure { what: Some(what.to_string()), why: Some(why.to_string()), cure: None, exit: Exit::Failed }
+        Failure { what: Some(what.to_string()), why: Some(why.to_string()), cure: None, exit: Exit::Failed, held: None }
     }
 
     /// Adds what to do next.
@@ -63,7 +73,7 @@ impl Failure {
 
     /// The arguments make no sense together.
     pub(crate) fn usage(why: impl Display) -> Failure {
-        Failure { what: None, why: Some(why.to_string()), cure: None, exit: Exit::Usage }
+        Failure { what: None, why: Some(why.to_string()), cure: None, exit: Exit::Usage, held: None }
     }
 
     /// The command line cannot be read. In words, clap says so itself.
@@ -83,13 +93,13 @@ impl Failure {
             StopSignal::Interrupt => ("interrupted by SIGINT", Exit::Interrupted),
             StopSignal::Terminate => ("ended by SIGTERM", Exit::Terminated),
         };
-        Failure { what: None, why: Some(why.to_owned()), cure: None, exit }
+        Failure { what: None, why: Some(why.to_owned()), cure: None, exit, held: None }
     }
 
     /// A write to stdout failed.
     pub(crate) fn stdout(error: &io::Error) -> Failure {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure { what: None, why: None, cure: None, exit: Exit::Done },
+            io::ErrorKind::BrokenPipe => Failure { what: None, why: None, cure: None, exit: Exit::Done, held: None },
             _ => Failure::new("cannot write to standard output", error),
         }
     }
@@ -103,8 +113,9 @@ impl Failure {
                     .cure("stop the process that uses it (perhaps a `situ serve`), then run the command again")
             }
             situ::Error::Storage(storage::Error::Locked { .. }) => {
-                Failure::new(what, "another process has the store open for writing")
-                    .cure("stop that process (perhaps a `situ serve`), then try again. get, scan, dump and inspect work while it runs")
+                let failure = Failure::new(what, "another process has the store open for writing")
+                    .cure("stop that process (perhaps a `situ serve`), then try again. get, scan, dump and inspect work while it runs");
+                Failure { held: Some(directory.to_owned()), ..failure }
             }
             error if error.is_permission_denied() && directory.starts_with("node://") => Failure::new(what, error).cure(
                 "name the secret of the node with --node-secret-file, and who signs its certificate with --node-ca; give neither if \
@@ -168,6 +179,11 @@ impl Failure {
     /// Returns true if the failure is not reported, because the reader of stdout went away.
     pub(crate) fn is_silent(&self) -> bool {
         self.why.is_none()
+    }
+
+    /// Returns the directory of the store that another process has open, if that is the failure: nothing was done then.
+    pub(crate) fn held(&self) -> Option<&Path> {
+        self.held.as_deref()
     }
 
     pub(crate) fn exit(&self) -> Exit {

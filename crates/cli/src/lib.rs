@@ -3,12 +3,13 @@
 //! ```text
 //!   serve ────────────────────────> situ_server over a store
 //!   node ─────────────────────────> situ_node: files for other machines
-//!   get put delete scan ──────────> entries.rs      one store, one keyspace
+//!   get put delete scan count ────> entries.rs      one store, one keyspace
 //!   load dump ────────────────────> transfer/       JSON lines, CSV, TSV
 //!   import ───────────────────────> import.rs       RocksDB databases, behind the feature `rocksdb`
 //!   inspect compact verify repair > inspect.rs, maintain.rs
 //!   backup ───────────────────────> backup.rs       incremental backups, by situ_backup
 //!   config ───────────────────────> config.rs        options of serve and node
+//!   keyspace ─────────────────────> keyspaces.rs
 //!   disk ─────────────────────────> disk.rs         a device without a file system
 //!   advise ───────────────────────> advise.rs       PostgreSQL's fill factors, by situ_advise
 //!   bench ────────────────────────> situ_bench
@@ -16,12 +17,15 @@
 //!
 //! The commands `advise`, `bench` and `import` are features, on by default. A program without them is a lean server.
 //!
+//! A command whose store a server has open runs in that server: see administrator.rs.
+//!
 //! The answer goes to stdout, everything else to stderr: in words, or both as JSON with `--json`. A failure says what
 //! failed, why, and what to do next. `EXIT_CODES` in options.rs lists the exit codes. When the reader of stdout goes
 //! away, the program ends in silence, and that is no failure.
 
 #![forbid(unsafe_code)]
 
+mod administrator;
 #[cfg(feature = "advise")]
 mod advise;
 mod answer;
@@ -42,6 +46,7 @@ mod hash;
 mod import;
 mod inspect;
 mod interrupt;
+mod keyspaces;
 mod maintain;
 mod manual;
 mod message;
@@ -63,17 +68,15 @@ use failure::{Exit, Failure, Outcome};
 use options::settings::{self, Unread};
 use options::{Command, Program};
 use output::Output;
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
 /// Runs the program: reads the command line, runs its command, and returns the exit code.
 pub fn main() -> ExitCode {
     let (json, outcome) = match settings::parse(std::env::args_os().collect(), std::env::vars_os()) {
-        Ok(program) => (program.json, run(program)),
+        Ok(program) => (program.json, run(&program)),
         Err(Unread::Settings(failure)) => (asked_for_json(), Err(failure)),
-        Err(Unread::Clap(error)) if !error.use_stderr() && asked_for_json() => (true, tell_about_program(&error)),
-        Err(Unread::Clap(error)) if error.use_stderr() && asked_for_json() => {
-            (true, Err(Failure::command_line(&error)))
-        }
+        Err(Unread::Clap(error)) if asked_for_json() => (true, answer_for(&error, &mut Output::new(true))),
         // Help and the version, too, come as errors; this ends the program.
         Err(Unread::Clap(error)) => error.exit(),
     };
@@ -88,13 +91,21 @@ pub fn main() -> ExitCode {
 
 /// Returns true if `--json` is on a command line that cannot be read as a whole.
 fn asked_for_json() -> bool {
-    std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
+    asks_for_json(std::env::args_os().skip(1))
 }
 
-/// Help, or the version, as JSON: they, too, come as errors of the parser.
-fn tell_about_program(text: &clap::Error) -> Outcome {
-    let mut out = Output::new(true);
+/// Returns true if `--json` is among the arguments of a command line.
+fn asks_for_json(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> bool {
+    arguments.into_iter().take_while(|argument| argument.as_ref() != "--").any(|argument| argument.as_ref() == "--json")
+}
+
+/// Answers a command line that is no command: help and the version, too, come as errors of the parser.
+fn answer_for(text: &clap::Error, out: &mut Output) -> Outcome {
+    if text.use_stderr() {
+        return Err(Failure::command_line(text));
+    }
     match text.kind() {
+        _ if !out.is_json() => out.line(text.render().to_string().trim_end())?,
         ErrorKind::DisplayVersion => out.object(&serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }))?,
         _ => out.object(&serde_json::json!({ "help": text.render().to_string() }))?,
     }
@@ -102,39 +113,48 @@ fn tell_about_program(text: &clap::Error) -> Outcome {
     DONE
 }
 
-fn run(program: Program) -> Outcome {
+fn run(program: &Program) -> Outcome {
     situ_server::outlive_file_limit().map_err(|error| Failure::new("cannot catch signals", error))?;
     let mut out = Output::new(program.json);
-    let exit = match program.command {
-        Command::Serve(options) => serve::serve(&options, &mut out),
-        Command::Node(options) => node::node(&options, &mut out),
-        Command::Get(options) => entries::get(&options, &mut out),
-        Command::Put(options) => entries::put(&options, &mut out),
-        Command::Delete(options) => entries::delete(&options, &mut out),
-        Command::Scan(options) => entries::scan(&options, &mut out),
-        Command::Load(options) => transfer::load(&options, &mut out),
-        Command::Dump(options) => transfer::dump(&options, &mut out),
-        #[cfg(feature = "import")]
-        Command::Import(command) => import::import(&command, &mut out),
-        Command::Inspect(options) => inspect::inspect(&options, &mut out),
-        Command::Verify(options) => maintain::verify(&options, &mut out),
-        Command::Repair(options) => maintain::repair(&options, &mut out),
-        Command::Compact(options) => maintain::compact(&options, &mut out),
-        Command::Checkpoint(options) => maintain::checkpoint(&options, &mut out),
-        Command::Backup(command) => backup::backup(&command, &mut out),
-        Command::Disk(command) => disk::disk(&command, &mut out),
-        #[cfg(feature = "advise")]
-        Command::Advise(command) => advise::advise(&command, &mut out),
-        #[cfg(feature = "bench")]
-        Command::Bench(options) => bench::bench(&options, &mut out),
-        Command::Config(command) => config::config(&command, &mut out),
-        Command::Completions(options) => manual::completions(&options, &mut out),
-        Command::Man(options) => manual::man(&options, &mut out),
-    }?;
+    let exit = carry_out(&program.command, &mut out)
+        .or_else(|failure| administrator::in_server(&program.command, failure, &mut out))?;
     match out.finish() {
         // The exit code is that of the command, even if the reader of its words has gone.
         Err(gone) if gone.is_silent() => Ok(exit),
         finished => finished.map(|()| exit),
+    }
+}
+
+/// Carries out a command: in the program that was called, or in the server that has its store open.
+fn carry_out(command: &Command, out: &mut Output) -> Outcome {
+    match command {
+        Command::Serve(options) => serve::serve(options, out),
+        Command::Node(options) => node::node(options, out),
+        Command::Get(options) => entries::get(options, out),
+        Command::Put(options) => entries::put(options, out),
+        Command::Delete(options) => entries::delete(options, out),
+        Command::Scan(options) => entries::scan(options, out),
+        Command::Count(options) => entries::count(options, out),
+        Command::Load(options) => transfer::load(options, out),
+        Command::Dump(options) => transfer::dump(options, out),
+        #[cfg(feature = "import")]
+        Command::Import(command) => import::import(command, out),
+        Command::Inspect(options) => inspect::inspect(options, out),
+        Command::Verify(options) => maintain::verify(options, out),
+        Command::Repair(options) => maintain::repair(options, out),
+        Command::Compact(options) => maintain::compact(options, out),
+        Command::Flush(options) => maintain::flush(options, out),
+        Command::Checkpoint(options) => maintain::checkpoint(options, out),
+        Command::Keyspace(command) => keyspaces::keyspace(command, out),
+        Command::Backup(command) => backup::backup(command, out),
+        Command::Config(command) => config::config(command, out),
+        Command::Disk(command) => disk::disk(command, out),
+        #[cfg(feature = "advise")]
+        Command::Advise(command) => advise::advise(command, out),
+        #[cfg(feature = "bench")]
+        Command::Bench(options) => bench::bench(options, out),
+        Command::Completions(options) => manual::completions(options, out),
+        Command::Man(options) => manual::man(options, out),
     }
 }
 

@@ -1,15 +1,14 @@
-//! Work on a whole store: `compact`, `checkpoint`, `verify`, `repair`.
+//! Work on a whole store: `compact`, `flush`, `checkpoint`, `verify`, `repair`.
 
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::hash;
-use crate::options::{CheckpointOptions, CompactOptions, RepairOptions, VerifyOptions};
+use crate::options::{CheckpointOptions, CompactOptions, FlushOptions, RepairOptions, VerifyOptions};
 use crate::output::Output;
-use crate::progress;
 use crate::store::Writable;
 use crate::text;
 use serde::Serialize;
-use situ::{Damage, LossKind, RepairReport, VerifyReport};
+use situ::{Damage, LossKind, RepairReport, VerifyProgress, VerifyReport};
 use situ_storage::{Lock, Volume};
 use situ_tiers::TieredRepair;
 use std::path::Path;
@@ -30,12 +29,8 @@ pub(crate) fn compact(options: &CompactOptions, out: &mut Output) -> Outcome {
         let why = "has no tables to compact: the room of what was deleted is free at once";
         return Err(Failure::not_for_hash("compact", home.path(), why));
     }
-    let writable = Writable::open(&home, false)?;
-    let names = match &options.keyspace {
-        Some(name) => vec![name.clone()],
-        None => writable.store.keyspace_names(),
-    };
-    for name in names {
+    let writable = Writable::open(&home, false, out)?;
+    for name in writable.names(options.keyspace.as_deref()) {
         let keyspace = writable.keyspace(&name, false)?;
         let started = Instant::now();
         let bytes_before = keyspace.properties().table_bytes;
@@ -69,6 +64,44 @@ pub(crate) fn compact(options: &CompactOptions, out: &mut Output) -> Outcome {
 }
 
 #[derive(Serialize)]
+struct Flushed {
+    keyspace: String,
+    memtable_bytes_before: u64,
+    tables: usize,
+    seconds: f64,
+}
+
+pub(crate) fn flush(options: &FlushOptions, out: &mut Output) -> Outcome {
+    let home = options.directory.home();
+    if home.is_hash() {
+        let why = "writes its log into buckets when it is closed";
+        return Err(Failure::not_for_hash("flush", home.path(), why));
+    }
+    let writable = Writable::open(&home, false, out)?;
+    for name in writable.names(options.keyspace.as_deref()) {
+        let keyspace = writable.keyspace(&name, false)?;
+        let started = Instant::now();
+        let memtable_bytes_before = keyspace.properties().memtable_bytes;
+        keyspace.flush().map_err(|error| writable.failure(format!("cannot flush the keyspace {name:?}"), &error))?;
+        let tables = keyspace.properties().tables;
+        let done = Flushed { keyspace: name, memtable_bytes_before, tables, seconds: started.elapsed().as_secs_f64() };
+        if out.is_json() {
+            out.object(&done)?;
+        } else {
+            out.line(format!(
+                "{}: memtables of {} before, {} now, {:.1} s",
+                text::on_one_line(&done.keyspace),
+                text::bytes(done.memtable_bytes_before),
+                text::plural(done.tables as u64, "table"),
+                done.seconds
+            ))?;
+        }
+    }
+    writable.close()?;
+    DONE
+}
+
+#[derive(Serialize)]
 struct Copied {
     directory: String,
     last_sequence: u64,
@@ -84,7 +117,7 @@ pub(crate) fn checkpoint(options: &CheckpointOptions, out: &mut Output) -> Outco
         let why = "has no checkpoints: `situ dump` writes its items to a file";
         return Err(Failure::not_for_hash("copy", home.path(), why));
     }
-    let writable = Writable::open(&home, false)?;
+    let writable = Writable::open(&home, false, out)?;
     let started = Instant::now();
     let report = writable.store.checkpoint(&options.output);
     let report = report.map_err(|error| writable.failure("cannot make a checkpoint", &error))?;
@@ -111,6 +144,9 @@ pub(crate) fn checkpoint(options: &CheckpointOptions, out: &mut Output) -> Outco
     writable.close()?;
     DONE
 }
+
+/// The rate at which a store is verified while it is served.
+const SERVED_BYTES_PER_S: u64 = 64 << 20;
 
 /// Damages shown in words; `--json` has all that the report keeps.
 const DAMAGES_SHOWN: usize = 50;
@@ -167,14 +203,20 @@ pub(crate) fn verify(options: &VerifyOptions, out: &mut Output) -> Outcome {
         return hash::verify(home.path(), out);
     }
     let failed = |error: situ::Error| Failure::store("cannot verify the store", home.path(), &error);
-    let volume = home.volume().map_err(failed)?;
-    let _lock = keep_writers_out(&*volume).map_err(|error| failed(error.into()))?;
-    let bar = progress::bar(Some(0), 0, "{bar:30} {percent:>3} %  {bytes_per_sec}, {eta} to go  {msg}");
-    let report = home.verify(&volume, &mut |progress| {
+    let bar = out.bar(Some(0), 0, "{bar:30} {percent:>3} %  {bytes_per_sec}, {eta} to go  {msg}");
+    let mut progress = |progress: VerifyProgress| {
         bar.set_length(progress.bytes_total);
         bar.set_position(progress.bytes_done);
         bar.set_message(progress.at);
-    });
+    };
+    let report = match out.served() {
+        Some(store) => store.verify(SERVED_BYTES_PER_S, &mut progress),
+        None => {
+            let volume = home.volume().map_err(failed)?;
+            let _lock = keep_writers_out(&*volume).map_err(|error| failed(error.into()))?;
+            home.verify(&volume, &mut progress)
+        }
+    };
     bar.finish_and_clear();
     let verified = Verified::from(report.map_err(failed)?);
     if out.is_json() {

@@ -40,14 +40,18 @@ pub(crate) enum Message<'a> {
 }
 
 impl Message<'_> {
-    /// Writes it to standard error.
-    pub(crate) fn tell(&self, json: bool) {
-        let text = match serde_json::to_string(self) {
+    /// Returns it as a line, without the end.
+    pub(crate) fn text(&self, json: bool) -> String {
+        match serde_json::to_string(self) {
             Ok(object) if json => object,
             _ => on_one_line(&format!("situ: {self}")),
-        };
+        }
+    }
+
+    /// Writes it to standard error.
+    pub(crate) fn tell(&self, json: bool) {
         // A message that cannot be written is dropped: its failure would be a message, too.
-        let _ = writeln!(std::io::stderr(), "{text}");
+        let _ = writeln!(std::io::stderr(), "{}", self.text(json));
     }
 }
 

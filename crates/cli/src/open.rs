@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::hash::HashEntries;
 use crate::options::Target;
+use crate::output::Output;
 use crate::store::Readable;
 use crate::walk::Walk;
 
@@ -10,9 +11,9 @@ use crate::walk::Walk;
 ///
 /// # Errors
 /// As [`Readable::open`] and [`HashEntries::open`].
-pub(crate) fn open_to_walk(target: &Target, stored: bool) -> Result<Box<dyn Walk>, Failure> {
+pub(crate) fn open_to_walk(target: &Target, stored: bool, out: &Output) -> Result<Box<dyn Walk>, Failure> {
     Ok(match target.home().is_hash() {
         true => Box::new(HashEntries::open(target, stored)?),
-        false => Box::new(Readable::open(target, stored)?),
+        false => Box::new(Readable::open(target, stored, out)?),
     })
 }

@@ -69,6 +69,7 @@ pub(crate) enum Command {
     Put(PutOptions),
     Delete(DeleteOptions),
     Scan(ScanOptions),
+    Count(CountOptions),
     Load(LoadOptions),
     Dump(DumpOptions),
     #[cfg(feature = "import")]
@@ -78,6 +79,9 @@ pub(crate) enum Command {
     Verify(VerifyOptions),
     Repair(RepairOptions),
     Compact(CompactOptions),
+    Flush(FlushOptions),
+    #[command(subcommand)]
+    Keyspace(KeyspaceCommand),
     Checkpoint(CheckpointOptions),
     #[command(subcommand)]
     Backup(BackupCommand),
@@ -294,13 +298,26 @@ pub(crate) struct PutOptions {
     pub(crate) encoding: EncodingOptions,
 }
 
-/// Delete a key. It is no error if there is no such key.
+/// Delete a key, or all keys of a range by one write. It is no error if there is no such key.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  situ delete greeting\n  situ delete --prefix user:\n  situ delete --from a --to b"
+)]
 pub(crate) struct DeleteOptions {
     #[command(flatten)]
     pub(crate) target: Target,
     /// Key to delete, 1 to 65536 bytes
-    pub(crate) key: OsString,
+    #[arg(required_unless_present_any = ["prefix", "from"], conflicts_with_all = ["prefix", "from"])]
+    pub(crate) key: Option<OsString>,
+    /// Delete all keys that begin with this text
+    #[arg(long, value_name = "TEXT", conflicts_with = "from")]
+    pub(crate) prefix: Option<OsString>,
+    /// Delete all keys from this one up to that of --to
+    #[arg(long, value_name = "KEY", requires = "to")]
+    pub(crate) from: Option<OsString>,
+    /// First key that is not deleted
+    #[arg(long, value_name = "KEY", requires = "from")]
+    pub(crate) to: Option<OsString>,
     /// Return only when the disk has the write, so that it survives power failure
     #[arg(long)]
     pub(crate) sync: bool,
@@ -345,6 +362,24 @@ pub(crate) struct ScanOptions {
     /// Show memcached items as the store holds them, with their header. Implies --keyspace items
     #[arg(long)]
     pub(crate) stored: bool,
+    #[command(flatten)]
+    pub(crate) encoding: EncodingOptions,
+}
+
+/// Count keys. Without --exact or a range, the number is an estimate, which takes no reading.
+///
+/// Memcached items that have expired or were flushed are not counted, but are in the estimate until a compaction removes
+/// them.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  situ count\n  situ count --exact --keyspace items\n  situ count --prefix user:")]
+pub(crate) struct CountOptions {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Read all keys, and count them
+    #[arg(long)]
+    pub(crate) exact: bool,
+    #[command(flatten)]
+    pub(crate) range: Range,
     #[command(flatten)]
     pub(crate) encoding: EncodingOptions,
 }
@@ -630,6 +665,49 @@ pub(crate) struct CompactOptions {
     /// Compact only this keyspace [default: all]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
+}
+
+/// Write what memtables hold to tables.
+///
+/// Nothing is lost without this: the log has what memtables hold. A flushed store opens at once, because there is little
+/// to replay.
+#[derive(Debug, Args)]
+pub(crate) struct FlushOptions {
+    #[command(flatten)]
+    pub(crate) directory: Directory,
+    /// Flush only this keyspace [default: all]
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) keyspace: Option<String>,
+}
+
+/// List the keyspaces of a store, make one, remove one.
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyspaceCommand {
+    /// List the keyspaces of a store, oldest first, with estimates of their keys
+    List(WholeStore),
+    /// Make a keyspace. The store is made if it does not exist
+    Create(OneKeyspace),
+    /// Remove a keyspace and all of its contents
+    Drop(OneKeyspace),
+}
+
+/// A store that an option names.
+#[derive(Debug, Args)]
+pub(crate) struct WholeStore {
+    /// Directory of the store, or node://HOST:PORT/STORE
+    #[arg(short, long, value_name = "DIR", default_value = "situ-data", conflicts_with = "capacity")]
+    pub(crate) data: PathBuf,
+    #[command(flatten)]
+    pub(crate) node: NodeAccess,
+}
+
+/// A keyspace of a store.
+#[derive(Debug, Args)]
+pub(crate) struct OneKeyspace {
+    #[command(flatten)]
+    pub(crate) store: WholeStore,
+    /// Name of the keyspace, 1 to 255 bytes
+    pub(crate) name: String,
 }
 
 /// Copy a store as it is now into a directory, which opens as a store of its own.

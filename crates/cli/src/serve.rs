@@ -6,6 +6,7 @@
 //!    the store is closed, which makes everything durable.
 
 use crate::DONE;
+use crate::administrator::Commands;
 use crate::config;
 use crate::failure::{Failure, Outcome};
 use crate::hash;
@@ -20,8 +21,8 @@ use serde::Serialize;
 use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
 use situ_base::lock;
 use situ_server::{
-    CacheEngine, CaughtSignals, Engine, FOLLOWS_BYTES_MIN, HashEngine, OnTrouble, Server, ServerOptions, StartError,
-    StopSignal, StoreEngine,
+    AdminSocket, CacheEngine, CaughtSignals, Engine, FOLLOWS_BYTES_MIN, HashEngine, OnTrouble, Server, ServerOptions,
+    StartError, StopSignal, StoreEngine,
 };
 use situ_tiers::TieredBuilder;
 use std::fs::File;
@@ -35,6 +36,9 @@ use std::time::Duration;
 const LOST_NODE_DEADLINE: Duration = Duration::from_secs(3);
 /// The longest time for clients to collect their last answers.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The longest wait of the end for commands, after clients have collected their last answers.
+const COMMAND_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The seconds that a write waits for a lost node, unless the options say otherwise.
 const NODE_PATIENCE_S: u64 = 600;
@@ -96,14 +100,22 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
         }
         None => None,
     };
+    let mut admin = if home.is_on_node() { None } else { serving.take_commands(engine.store(), &place) };
     serving.run(
         &engine,
         &Shown { place: Place::Directory(&place), metrics: "situ_store", has_compactions: true },
-        || watch.hurry(LOST_NODE_DEADLINE),
+        || {
+            watch.hurry(LOST_NODE_DEADLINE);
+            admin.iter_mut().for_each(AdminSocket::refuse);
+        },
         out,
     )?;
+    if admin.as_ref().is_some_and(|admin| !admin.wait(COMMAND_DEADLINE)) {
+        serving.messages.line("the end of the store cuts off commands that still run");
+    }
     verifying.iter().for_each(Verifying::stop);
     let closed = engine.close();
+    drop(admin);
     verifying.into_iter().for_each(Verifying::join);
     closed.map_err(|error| Failure::store("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
@@ -309,6 +321,22 @@ impl Serving<'_> {
         if let Err(error) = config::store(directory, &self.options.in_force) {
             self.messages.line(&format!("warning: the options are not in the store's directory: {error}"));
         }
+    }
+
+    /// Takes commands for the store in `directory`. The server goes on without them where it cannot take any.
+    fn take_commands(&self, store: &situ::Store, directory: &Path) -> Option<AdminSocket> {
+        let messages = Arc::clone(&self.messages);
+        let log = Box::new(move |text: &str| messages.line(text));
+        let commands = Commands { store: store.clone(), directory: directory.to_owned(), log };
+        let socket = AdminSocket::listen(directory, commands);
+        let failed = |error: &io::Error| {
+            let shown = directory.display();
+            self.messages.line(&format!(
+                "warning: commands such as `situ compact {shown}` do not reach this server: cannot make a socket in {shown}: \
+                 {error}"
+            ));
+        };
+        socket.inspect_err(failed).ok()
     }
 
     /// Serves until a signal comes, and then until clients have their answers. `on_signal` is called between the two.

@@ -7,7 +7,6 @@
 //! state of the moment they begin.
 
 use crate::failure::Failure;
-use crate::message::Message;
 use situ::offload::{Offload, Unit};
 use situ::{
     Durability, Error, Keyspace, Options, RepairOptions, RepairReport, Store, StoreBuilder, VerifyProgress,
@@ -25,7 +24,8 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::options::{Directory, NodeAccess, NodeKeys, Range, StoreKind, Target};
+use crate::options::{Directory, NodeAccess, NodeKeys, Range, StoreKind, Target, WholeStore};
+use crate::output::Output;
 use crate::text::Encoding;
 use crate::walk::{Bounds, EachEntry, Order, Walk};
 use crate::watch::NodeWatch;
@@ -45,6 +45,13 @@ pub(crate) struct Home {
 }
 
 impl Target {
+    /// Returns the home of the store.
+    pub(crate) fn home(&self) -> Home {
+        Home::new(self.data.clone(), &self.node)
+    }
+}
+
+impl WholeStore {
     /// Returns the home of the store.
     pub(crate) fn home(&self) -> Home {
         Home::new(self.data.clone(), &self.node)
@@ -335,46 +342,52 @@ fn with_units(offload: Offload, helpers: &[Helper]) -> Offload {
     helpers.iter().fold(offload, |offload, helper| offload.unit(Arc::clone(&helper.unit) as Arc<dyn Unit>))
 }
 
-/// Opens the store to read.
+/// Opens the store to read. In a server, takes the store that is open.
 ///
 /// # Errors
 /// As [`Failure::store`].
-pub(crate) fn open_to_read(home: &Home) -> Result<Store, Failure> {
+pub(crate) fn open_to_read(home: &Home, out: &Output) -> Result<Store, Failure> {
+    if let Some(store) = out.served() {
+        return Ok(store.clone());
+    }
     let store = home.open_read_only().map_err(|error| {
         Failure::store(format!("cannot open the store in {}", home.path().display()), home.path(), &error)
     })?;
-    tell_mended(&store);
+    tell_mended(&store, out);
     Ok(store)
 }
 
 /// Warns of what was damaged and is whole in a second copy: the command goes on, and the disk may be failing.
-fn tell_mended(store: &Store) {
-    for damage in store.properties().mended {
-        Message::Warning { text: &damage }.tell(crate::asked_for_json());
-    }
+fn tell_mended(store: &Store, out: &Output) {
+    store.properties().mended.iter().for_each(|damage| out.warn(damage));
 }
 
 /// A store open for writing; [`close`](Writable::close) says if anything went wrong at the end.
 pub(crate) struct Writable {
     pub(crate) store: Store,
     directory: PathBuf,
+    /// A server has it open, and goes on with it.
+    is_served: bool,
 }
 
 impl Writable {
-    /// Opens the store; makes it if `create`.
+    /// Opens the store; makes it if `create`. In a server, takes the store that is open.
     ///
     /// # Errors
     /// As [`Failure::store`].
-    pub(crate) fn open(home: &Home, create: bool) -> Result<Writable, Failure> {
+    pub(crate) fn open(home: &Home, create: bool, out: &Output) -> Result<Writable, Failure> {
         let directory = home.path();
+        if let Some(store) = out.served() {
+            return Ok(Writable { store: store.clone(), directory: directory.to_owned(), is_served: true });
+        }
         let mut options = Options::default();
         options.create_if_missing = create;
         // Its compactions treat memcached items as a server's do.
         let store = open_unserved_by(options, |builder| home.open(builder)).map_err(|error| {
             Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
         })?;
-        tell_mended(&store);
-        Ok(Writable { store, directory: directory.to_owned() })
+        tell_mended(&store, out);
+        Ok(Writable { store, directory: directory.to_owned(), is_served: false })
     }
 
     /// Returns the keyspace; makes it if `create`.
@@ -389,28 +402,51 @@ impl Writable {
         found_or_made.map_err(|error| self.failure(format!("cannot make the keyspace {name:?}"), &error))
     }
 
+    /// Returns the name that was asked for, or those of all keyspaces.
+    pub(crate) fn names(&self, asked: Option<&str>) -> Vec<String> {
+        asked.map_or_else(|| self.store.keyspace_names(), |name| vec![name.to_owned()])
+    }
+
     /// An operation on it failed.
     pub(crate) fn failure(&self, what: impl std::fmt::Display, error: &Error) -> Failure {
         Failure::store(what, &self.directory, error)
     }
 
+    /// Checks that no server has the items in memory or about to change: clients rely on it to compare and set.
+    ///
+    /// # Errors
+    /// A server has the store open. `what` is not done.
+    pub(crate) fn check_items(&self, what: &str) -> Result<(), Failure> {
+        match self.is_served {
+            false => Ok(()),
+            true => {
+                Err(Failure::new(what, "a server has the store open, and its clients rely on the cas ids of its items")
+                    .cure("use the memcached protocol, or stop the server first"))
+            }
+        }
+    }
+
     /// Returns the writer of memcached items.
     ///
     /// # Errors
-    /// A server's records cannot be read or made.
+    /// A server's records cannot be read or made, or a server is about to write them.
     pub(crate) fn item_writer(&self) -> Result<ItemWriter, Failure> {
+        self.check_items("cannot write memcached items")?;
         let failed = |error: Error| self.failure("cannot continue the cas ids of the memcached items", &error);
         let clock = stored_clock(&self.store).map_err(failed)?;
         ItemWriter::open(&self.store, Arc::new(clock)).map_err(failed)
     }
 
-    /// Closes the store: everything is durable then.
+    /// Closes the store, unless a server goes on with it: everything is durable then.
     ///
     /// # Errors
     /// It could not be made durable.
     pub(crate) fn close(self) -> Result<(), Failure> {
-        let closed = self.store.close();
-        closed.map_err(|error| self.failure("cannot close the store", &error))
+        let (closed, what) = match self.is_served {
+            true => (self.store.sync(), "cannot make the writes durable"),
+            false => (self.store.close(), "cannot close the store"),
+        };
+        closed.map_err(|error| self.failure(what, &error))
     }
 }
 
@@ -451,10 +487,10 @@ impl Readable {
     ///
     /// # Errors
     /// As [`Target::keyspace`], [`open_to_read`] and [`keyspace`]; or a server's records are damaged.
-    pub(crate) fn open(target: &Target, stored: bool) -> Result<Readable, Failure> {
+    pub(crate) fn open(target: &Target, stored: bool, out: &Output) -> Result<Readable, Failure> {
         let name = target.keyspace(stored)?;
         let home = target.home();
-        let store = open_to_read(&home)?;
+        let store = open_to_read(&home, out)?;
         let keyspace = keyspace(&store, name)?;
         let mut readable = Readable { keyspace, directory: home.path().to_owned(), items: None, stored, store };
         if name == ITEMS_KEYSPACE {

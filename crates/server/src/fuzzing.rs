@@ -1,6 +1,7 @@
 //! The parsers under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature
 //! `fuzzing` and in tests.
 
+use crate::admin::channel::{AdminFrame, AdminRequest, read_request};
 use crate::admin::http::{REQUEST_BYTES_MAX, asked};
 use crate::protocol::auth;
 use crate::protocol::foreign;
@@ -108,6 +109,30 @@ pub fn http_corpus() -> Vec<Vec<u8>> {
     corpus
 }
 
+/// Reads any bytes as a request of the administrative channel, and as frames of its answer; panics if a reader does, or
+/// if a request that was read has another form when it is written.
+pub fn admin(bytes: &[u8]) {
+    if let Ok(request) = AdminRequest::decode(bytes) {
+        assert_eq!(AdminRequest::decode(&request.encode()), Ok(request));
+    }
+    let mut rest = bytes;
+    let _ = read_request(&mut rest);
+    let mut rest = bytes;
+    while AdminFrame::read(&mut rest).is_ok() {}
+}
+
+/// Requests and frames of the administrative channel: where a fuzzer begins.
+pub fn admin_corpus() -> Vec<Vec<u8>> {
+    let bodies = [
+        r#"{"version":1,"arguments":["put","k",[255,0,10]],"directory":"/home/ada"}"#,
+        r#"{"version":1,"arguments":[],"directory":[47]}"#,
+        r#"{"version":2}"#,
+    ];
+    let framed = bodies.iter().map(|body| [&(body.len() as u32).to_le_bytes()[..], body.as_bytes()].concat());
+    let frames = b"\x01\x02\0\0\0hi\x02\x03\0\0\0no\n\x03\x01\0\0\0\x04\x04\x02\0\0\0no";
+    bodies.iter().map(|body| body.as_bytes().to_vec()).chain(framed).chain([frames.to_vec()]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +165,16 @@ mod tests {
             let mut line = corpus().swap_remove(which);
             change(&mut line, changes);
             request(&line);
+        }
+
+        #[test]
+        fn promise_6_no_request_for_the_administrator_breaks_the_parser(
+            which in 0..admin_corpus().len(),
+            changes in changes(),
+        ) {
+            let mut bytes = admin_corpus().swap_remove(which);
+            change(&mut bytes, changes);
+            admin(&bytes);
         }
 
         #[test]

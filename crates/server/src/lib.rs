@@ -72,6 +72,8 @@ mod protocol;
 mod server;
 mod waiting;
 
+pub use admin::channel::{AdminAnswer, AdminClient, AdminFrame, AdminRequest, Administrator};
+pub use admin::socket::AdminSocket;
 pub use engine::cache::{
     CacheExtras, CacheState, EvictedItem, FlashState, LoopReader, NoCache, OnEvicted, OnTrouble, Reserved, Shown,
     ShownItem,

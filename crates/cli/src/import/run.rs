@@ -56,7 +56,7 @@ pub(super) fn import(options: &ImportRocksdbOptions, out: &mut Output) -> Outcom
     }
     let left = "what was imported stays, and --resume goes on from there".to_owned();
     on_interrupt(out.is_json(), left, || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
-    let writable = Writable::open(&Home::at(&options.data, &options.node), true)?;
+    let writable = Writable::open(&Home::at(&options.data, &options.node), true, out)?;
     let compared = copy_and_compare(&source, &writable, names, options, begun);
     // Even after a failure: what was imported is kept, and made durable.
     let closed = writable.close();

@@ -15,11 +15,9 @@ use super::sink::Sink;
 use super::{format_of, is_dash};
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::on_interrupt;
 use crate::open::open_to_walk;
 use crate::options::{DumpOptions, Format};
 use crate::output::Output;
-use crate::progress;
 use crate::text;
 use crate::walk::{Order, Walk};
 use serde::Serialize;
@@ -41,7 +39,7 @@ struct Summary {
 }
 
 pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
-    let readable = open_to_walk(&options.target, options.stored)?;
+    let readable = open_to_walk(&options.target, options.stored, out)?;
     if readable.strips_items() {
         out.warn(
             "values are memcached items: they are written without flags and expiration times; --stored writes them \
@@ -56,9 +54,18 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
         )
         .cure("leave out --json or --format, or name a file with --output"));
     }
+    // The number of entries is an estimate.
+    let expected = readable.approximate_entries();
+    let bar = out.bar(Some(expected), 0, "{bar:30} {percent:>3} %  {human_pos} entries, {per_sec}");
     if to_stdout {
         let to = |error: &io::Error| Failure::stdout(error);
-        write_entries(&*readable, options, format, out, &to)?;
+        let progress = |entries| {
+            bar.set_position(entries);
+            Ok(())
+        };
+        let dumped = write_entries(&*readable, options, format, out, &to, &progress);
+        bar.finish_and_clear();
+        dumped?;
         readable.close()?;
         return DONE;
     }
@@ -77,11 +84,11 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
         Failure::new(format!("cannot write {}", target.display()), error)
             .cure("it is no regular file, and what was written before the error stays there")
     };
-    let json = out.is_json();
+    let caller = &*out;
     let catch = |partial: PathBuf| {
         let left = left.clone();
         // An error means that the file has its own name already.
-        on_interrupt(json, left, move || drop(std::fs::remove_file(partial)))
+        caller.on_interrupt(left, move || drop(std::fs::remove_file(partial)))
     };
     let destination = Destination::open(target, &catch).map_err(|error| unchanged(&error))?;
     let to: &dyn Fn(&io::Error) -> Failure = match destination {
@@ -90,7 +97,13 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
     };
     let counted = Counted { inner: BufWriter::with_capacity(256 << 10, destination.file()), bytes: 0 };
     let mut packer = Packer::new(counted, Packing::of_name(target)).map_err(|error| to(&error))?;
-    let dumped = write_entries(&*readable, options, format, &mut packer, to)?;
+    let progress = |entries| {
+        bar.set_position(entries);
+        caller.check_client()
+    };
+    let dumped = write_entries(&*readable, options, format, &mut packer, to, &progress);
+    bar.finish_and_clear();
+    let dumped = dumped?;
     let bytes = packer.finish().map_err(|error| to(&error))?.bytes;
     // Another process may have created the file meanwhile.
     can_be_written(target, options.force)?;
@@ -112,21 +125,18 @@ fn write_entries(
     format: Format,
     to: &mut dyn Write,
     failed: &dyn Fn(&io::Error) -> Failure,
+    progress: &dyn Fn(u64) -> Result<(), Failure>,
 ) -> Result<u64, Failure> {
     let encoding = options.encoding.encoding();
-    // The number of entries is an estimate.
-    let expected = readable.approximate_entries();
-    let bar = progress::bar(Some(expected), 0, "{bar:30} {percent:>3} %  {human_pos} entries, {per_sec}");
     let mut sink = Sink::new(format, encoding, readable.may_expire(), to).map_err(|error| failed(&error))?;
     let mut entries = 0;
     let dumped = readable.walk(&options.range, encoding, Order::Any, &mut |key, value, expires_ms| {
         entries += 1;
         if entries % BAR_EVERY == 0 {
-            bar.set_position(entries);
+            progress(entries)?;
         }
         sink.write(key, value, expires_ms).map_err(|error| failed(&error))
     });
-    bar.finish_and_clear();
     let dumped = dumped?;
     sink.finish().map_err(|error| failed(&error))?;
     Ok(dumped)

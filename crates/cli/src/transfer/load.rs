@@ -14,11 +14,9 @@ use super::target::Target;
 use super::{format_of, is_dash};
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
-use crate::interrupt::on_interrupt;
 use crate::message::Message;
 use crate::options::{Format, LoadOptions};
 use crate::output::Output;
-use crate::progress;
 use crate::text;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
@@ -103,10 +101,10 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         Some(_) => "what was loaded stays, and --resume goes on from there",
         None => "what was loaded stays, but a load of standard input or of a pipe cannot be resumed",
     };
-    on_interrupt(out.is_json(), left.to_owned(), || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
+    out.on_interrupt(left.to_owned(), || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
     // First, so that no store is created for a file that cannot be loaded.
     let records = begin(input, format, options)?;
-    let target = super::target::open(options, name, identity.is_some())?;
+    let target = super::target::open(options, name, identity.is_some(), out)?;
     let mark = Mark {
         bytes: identity.as_ref().map_or(0, |identity| identity.bytes),
         head: identity.as_ref().map_or(0, |identity| identity.head),
@@ -120,7 +118,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     };
     let mut load = Load {
         options,
-        json: out.is_json(),
+        out,
         bar: ProgressBar::hidden(),
         mark_key: identity.map(|identity| identity.key),
         target,
@@ -188,8 +186,7 @@ impl Summary<'_> {
 /// A load under way.
 struct Load<'a> {
     options: &'a LoadOptions,
-    /// Messages are for machines.
-    json: bool,
+    out: &'a Output,
     target: Box<dyn Target>,
     /// Under which key the place is kept.
     mark_key: Option<Vec<u8>>,
@@ -208,7 +205,7 @@ impl Load<'_> {
         let what = "cannot resume";
         let Some(found) = self.target.mark(key)? else {
             let text = "the store knows of no earlier load of this file; the load begins at its first line";
-            Message::Warning { text }.tell(self.json);
+            self.out.warn(text);
             return Ok(());
         };
         let mark: Mark = serde_json::from_slice(&found)
@@ -267,7 +264,7 @@ impl Load<'_> {
                 Ok(()) => gathered += 1,
                 Err(why) => {
                     let message = Message::BadLine { file: &shown.to_string(), line: numbered.line, why: &why };
-                    self.bar.suspend(|| message.tell(self.json));
+                    self.bar.suspend(|| self.out.tell(&message));
                     if bad == self.options.skip_bad {
                         self.commit(before, gathered)?;
                         return Err(self.too_many_bad(numbered.line));
@@ -334,6 +331,7 @@ impl Load<'_> {
     }
 
     fn write_up_to(&mut self, mark: &Mark) -> Result<(), Failure> {
+        self.out.check_client()?;
         let mark = serde_json::to_vec(mark).map_err(|error| Failure::new("cannot write a batch", error))?;
         let mark = self.mark_key.as_ref().map(|key| (&key[..], &mark[..]));
         self.target.commit(mark, self.options.sync)
@@ -392,12 +390,12 @@ fn begin(input: Input, format: Format, options: &LoadOptions) -> Result<Records,
 
 fn bar(load: &Load<'_>, is_packed: bool) -> ProgressBar {
     let bar = match load.mark_key {
-        Some(_) if !is_packed => progress::bar(
+        Some(_) if !is_packed => load.out.bar(
             Some(load.mark.bytes),
             load.mark.offset,
             "{bar:30} {percent:>3} %  {bytes_per_sec}  {msg}, {eta} to go",
         ),
-        _ => progress::bar(None, 0, "{spinner} {msg}, {elapsed}"),
+        _ => load.out.bar(None, 0, "{spinner} {msg}, {elapsed}"),
     };
     bar.with_message(load.told(load.mark.loaded))
 }

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::hash::{OpenHash, check_key, check_value};
 use crate::options::LoadOptions;
 use crate::options::MARKS;
+use crate::output::Output;
 use crate::store::{Writable, durability};
 use crate::text::EXPIRES_MS;
 use situ::hash::HashBatch;
@@ -37,10 +38,15 @@ pub(super) trait Target {
 
 /// Opens the store that the options name, or makes it. The keyspace's name has been checked. With `marks`, the load has
 /// a mark.
-pub(super) fn open(options: &LoadOptions, keyspace: &str, marks: bool) -> Result<Box<dyn Target>, Failure> {
+pub(super) fn open(
+    options: &LoadOptions,
+    keyspace: &str,
+    marks: bool,
+    out: &Output,
+) -> Result<Box<dyn Target>, Failure> {
     let home = options.target.home();
     if !options.engine.is_hash(home.path(), home.kind())? {
-        return Ok(Box::new(Ordered::open(options, keyspace, marks)?));
+        return Ok(Box::new(Ordered::open(options, keyspace, marks, out)?));
     }
     options.target.check_for_hash()?;
     let hash = OpenHash::open(home.path(), options.engine.buckets.as_deref(), true)?;
@@ -59,8 +65,8 @@ struct Ordered {
 }
 
 impl Ordered {
-    fn open(options: &LoadOptions, keyspace: &str, marks: bool) -> Result<Ordered, Failure> {
-        let writable = Writable::open(&options.target.home(), true)?;
+    fn open(options: &LoadOptions, keyspace: &str, marks: bool, out: &Output) -> Result<Ordered, Failure> {
+        let writable = Writable::open(&options.target.home(), true, out)?;
         let items = if options.stored { Some(writable.item_writer()?) } else { None };
         let keyspace = writable.keyspace(keyspace, true)?;
         let marks = if marks { Some(writable.keyspace(MARKS, true)?) } else { None };

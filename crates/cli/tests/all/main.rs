@@ -5,6 +5,7 @@
 mod block_devices;
 mod common;
 
+mod administration; // commands on a store that a server has open
 #[cfg(feature = "postgres")]
 mod advise; // `advise postgres` against a real server
 mod backup; // `backup`: incremental backups

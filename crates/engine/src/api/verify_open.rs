@@ -88,6 +88,8 @@ impl Store {
                 }
             }
         }
+        let text = "the manifest and the log were not checked, because the store is open";
+        reading.report.warnings.push(text.to_owned());
         reading.report.duration = core.env.clock.now().saturating_sub(started);
         Ok(reading.report)
     }

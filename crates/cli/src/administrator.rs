@@ -1,0 +1,214 @@
+//! Commands on a store that a server has open: the administrative channel of `situ serve`.
+//!
+//! **The client.** A command finds its store locked, and the process that has the store listens on the socket in the
+//! store's directory. Then [`in_server`] sends the command line there, and the output and the exit code are those of
+//! the server. A command opens its store before it prints or changes anything, so nothing is done twice.
+//!
+//! **The server.** [`Commands`] parses the command line, takes the open store for the one that it names, makes its paths
+//! those of the client, and runs the function of the command. [`prepare`] is the list of what a server runs.
+
+use crate::failure::{Exit, Failure, Outcome};
+use crate::options::{BackupCommand, Command, Directory, DiskCommand, KeyspaceCommand, NodeAccess, Program, Target};
+use crate::output::Output;
+use crate::{answer_for, carry_out};
+use clap::{CommandFactory, FromArgMatches};
+use situ::Store;
+use situ_server::{AdminAnswer, AdminClient, AdminFrame, AdminRequest, Administrator};
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Runs a command in the server that has its store open, where that is why it failed and the server takes commands.
+///
+/// # Errors
+/// The failure, where there is no such server; or the server cannot be reached, or refuses.
+pub(crate) fn in_server(command: &Command, failure: Failure, out: &mut Output) -> Outcome {
+    // A second server cannot run in the first one.
+    let Some(directory) = failure.held().filter(|_| !matches!(command, Command::Serve(_))) else {
+        return Err(failure);
+    };
+    let what = || format!("cannot run the command in the server that has {} open", directory.display());
+    let mut client = match AdminClient::connect(directory) {
+        Ok(client) => client,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(Failure::new(what(), error).cure("run it as the user of the server, or as root"));
+        }
+        Err(_) => return Err(failure),
+    };
+    let arguments = std::env::args_os().skip(1).collect();
+    let request = std::env::current_dir().map(|directory| AdminRequest { arguments, directory });
+    let request = request.map_err(|error| Failure::new("cannot find the working directory", error))?;
+    client.send(&request).map_err(|error| Failure::new(what(), error))?;
+    loop {
+        let frame = client.next_frame().map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                Failure::new(what(), "the server ended before the command did")
+                    .cure("look into the log of the server, and run the command again")
+            }
+            _ => Failure::new(what(), error),
+        })?;
+        match frame {
+            AdminFrame::Stdout(bytes) => {
+                out.bytes(&bytes)?;
+                out.finish()?;
+            }
+            // A message that cannot be written is dropped: its failure would be a message, too.
+            AdminFrame::Stderr(bytes) => _ = io::stderr().write_all(&bytes),
+            AdminFrame::Exit(code) => return Ok(Exit::of(code)),
+            AdminFrame::Refused(why) => return Err(Failure::new(what(), why)),
+        }
+    }
+}
+
+/// Runs the commands of clients on a store that is open.
+pub(crate) struct Commands {
+    pub(crate) store: Store,
+    /// The directory of the store.
+    pub(crate) directory: PathBuf,
+    /// Writes a line to the log of the server.
+    pub(crate) log: Box<dyn Fn(&str) + Send + Sync>,
+}
+
+impl Administrator for Commands {
+    fn run(&self, request: &AdminRequest, answer: &Arc<AdminAnswer>) -> u8 {
+        let started = Instant::now();
+        let (name, exit) = self.run_one(request, answer);
+        let seconds = started.elapsed().as_secs_f64();
+        (self.log)(&format!("command {name}: exit code {} after {seconds:.1} s", exit as u8));
+        exit as u8
+    }
+}
+
+impl Commands {
+    /// Runs a command line. Returns the name of its command, and the exit code.
+    fn run_one(&self, request: &AdminRequest, answer: &Arc<AdminAnswer>) -> (String, Exit) {
+        let json = crate::asks_for_json(request.arguments.iter().map(|argument| &**argument));
+        let line = std::iter::once(OsStr::new("situ")).chain(request.arguments.iter().map(|argument| &**argument));
+        let parsed = Program::command().try_get_matches_from(line);
+        let name = parsed.as_ref().map_or_else(|_| "that cannot be read".to_owned(), name_of);
+        let parsed = parsed.and_then(|matches| Program::from_arg_matches(&matches));
+        let mut out = Output::of_served(json, self.store.clone(), Arc::clone(answer));
+        let outcome = match parsed {
+            Ok(mut program) => prepare(&mut program.command, &name, &self.directory, &request.directory)
+                .and_then(|()| carry_out(&program.command, &mut out)),
+            Err(error) => answer_for(&error, &mut out),
+        };
+        let finished = outcome.and_then(|exit| out.finish().map(|()| exit));
+        let exit = finished.unwrap_or_else(|failure| {
+            if let Some(message) = failure.message() {
+                out.tell(&message);
+            }
+            failure.exit()
+        });
+        (name, exit)
+    }
+}
+
+/// Returns the names of a command and of its subcommands, as in `disk drain`.
+fn name_of(matches: &clap::ArgMatches) -> String {
+    let subcommands = std::iter::successors(matches.subcommand(), |(_, matches)| matches.subcommand());
+    subcommands.map(|(name, _)| name).collect::<Vec<_>>().join(" ")
+}
+
+/// Makes a command one for the store in `served`, with paths as a client in `client` means them.
+///
+/// # Errors
+/// A server does not run this command, or not with these options.
+fn prepare(command: &mut Command, name: &str, served: &Path, client: &Path) -> Result<(), Failure> {
+    let what = format!("cannot run `situ {name}` in a server");
+    let no_input = || {
+        Err(Failure::new(&what, "the server does not get the standard input of the command")
+            .cure("name a file, or give the value on the command line"))
+    };
+    let whole = |directory: &mut Directory| {
+        directory.data = None;
+        directory.directory = Some(served.to_owned());
+        check_nodes(&what, &directory.node)
+    };
+    let part = |target: &mut Target| {
+        target.data = served.to_owned();
+        check_nodes(&what, &target.node)
+    };
+    match command {
+        Command::Get(options) => part(&mut options.target),
+        Command::Put(options) if options.value.is_none() => no_input(),
+        Command::Put(options) => part(&mut options.target),
+        Command::Delete(options) => part(&mut options.target),
+        Command::Scan(options) => part(&mut options.target),
+        Command::Count(options) => part(&mut options.target),
+        Command::Load(options) if options.file.as_os_str() == "-" => no_input(),
+        Command::Load(options) => {
+            make_absolute(&mut options.file, client, &what)?;
+            // The client has read the beginning, which a pipe does not give twice.
+            if options.file.metadata().is_ok_and(|file| !file.is_file() && !file.is_dir()) {
+                let why = format!(
+                    "{} is no regular file, and the server cannot read it from its beginning",
+                    options.file.display()
+                );
+                return Err(Failure::new(&what, why).cure("load a regular file"));
+            }
+            part(&mut options.target)
+        }
+        Command::Dump(options) => {
+            if options.output.as_os_str() != "-" {
+                make_absolute(&mut options.output, client, &what)?;
+            }
+            part(&mut options.target)
+        }
+        Command::Verify(options) => whole(&mut options.directory),
+        Command::Compact(options) => whole(&mut options.directory),
+        Command::Flush(options) => whole(&mut options.directory),
+        Command::Checkpoint(options) => {
+            make_absolute(&mut options.output, client, &what)?;
+            whole(&mut options.directory)
+        }
+        Command::Backup(BackupCommand::Create(options)) => {
+            make_absolute(&mut options.output, client, &what)?;
+            whole(&mut options.directory)
+        }
+        Command::Keyspace(command) => {
+            let store = match command {
+                KeyspaceCommand::List(options) => options,
+                KeyspaceCommand::Create(options) | KeyspaceCommand::Drop(options) => &mut options.store,
+            };
+            store.data = served.to_owned();
+            check_nodes(&what, &store.node)
+        }
+        Command::Disk(DiskCommand::Drain(options)) => {
+            options.directory = served.to_owned();
+            Ok(())
+        }
+        _ => Err(Failure::new(&what, "a server has the store open, and the command needs the store for itself")
+            .cure("stop the server, then run the command again")),
+    }
+}
+
+/// Refuses nodes: the server has its own.
+fn check_nodes(what: &str, node: &NodeAccess) -> Result<(), Failure> {
+    match node.capacity.is_none() && node.compute.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(what, "the server has been started with the nodes that it uses")
+            .cure("leave out --capacity and --compute")),
+    }
+}
+
+/// Paths that mean something else in each process.
+const PRIVATE: [&str; 6] = ["/dev/fd", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty", "/proc"];
+
+/// Makes a path one that the server can use.
+///
+/// # Errors
+/// It leads to something of the client's process.
+fn make_absolute(path: &mut PathBuf, client: &Path, what: &str) -> Result<(), Failure> {
+    *path = client.join(&*path);
+    match PRIVATE.iter().any(|private| path.starts_with(private)) {
+        true => Err(Failure::new(what, format!("{} is another file in the server", path.display()))
+            .cure("name a file that both processes can open by this path")),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

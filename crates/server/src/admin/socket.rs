@@ -1,0 +1,225 @@
+//! The administrative channel of a directory: the socket `ADMIN` next to the store's files.
+//!
+//! The process that holds the store's lock owns the name, and replaces a socket that a crash has left. Its mode is 0600
+//! from the first moment on, so only the same user and root can connect. Volumes list only their own names, and so
+//! overlook this one.
+//!
+//! **Threads.** One takes connections. Each connection has a thread while its command runs, at most [`COMMANDS_MAX`] at
+//! a time; one more is refused.
+//!
+//! **The end.** [`refuse`](AdminSocket::refuse) removes the socket: no command begins from then on.
+//! [`wait`](AdminSocket::wait) waits for those that run. The caller closes the store, which ends the others, and drops
+//! the socket. That hangs up on clients that take no answer, and waits a moment.
+
+use crate::admin::channel::{AdminAnswer, Administrator, read_request};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{AtFlags, Mode, fchmod, unlinkat};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+use situ_base::lock;
+use std::fs::File;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The name of the socket.
+const NAME: &str = "ADMIN";
+/// The longest path of a socket.
+const PATH_BYTES_MAX: usize = 107;
+/// Commands that run at a time.
+const COMMANDS_MAX: usize = 8;
+/// Connections that may wait to be taken.
+const BACKLOG: i32 = 64;
+/// The longest wait for a piece of a request.
+const REQUEST_WAIT: Duration = Duration::from_secs(5);
+/// The last wait for commands whose store is closed.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+/// Rest of the listener when descriptors have run out.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Calls `with` with a path of the socket in `directory` that is short enough for the system.
+pub(crate) fn within_limit<T>(directory: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let path = directory.join(NAME);
+    if path.as_os_str().as_bytes().len() <= PATH_BYTES_MAX {
+        return with(&path);
+    }
+    let opened = File::open(directory)?;
+    with(Path::new(&format!("/proc/self/fd/{}/{NAME}", opened.as_raw_fd())))
+}
+
+/// See the module.
+pub struct AdminSocket {
+    /// The directory, which may have another name by now.
+    directory: File,
+    commands: Arc<Commands>,
+    /// Readable from the moment on at which no connection is taken any more.
+    stop: Arc<OwnedFd>,
+    listener: Option<JoinHandle<()>>,
+}
+
+/// The commands that run.
+struct Commands {
+    administrator: Box<dyn Administrator>,
+    running: Mutex<Vec<Arc<AdminAnswer>>>,
+    ended: Condvar,
+}
+
+impl AdminSocket {
+    /// Takes commands for the store in `directory`, whose lock the caller holds.
+    ///
+    /// # Errors
+    /// The system refuses a socket there, or a thread; something else has the name.
+    pub fn listen(directory: &Path, administrator: impl Administrator) -> io::Result<AdminSocket> {
+        let opened = File::open(directory)?;
+        let listener = within_limit(directory, open)?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?);
+        let (running, ended) = (Mutex::default(), Condvar::new());
+        let commands = Arc::new(Commands { administrator: Box::new(administrator), running, ended });
+        let (taker, seen) = (Arc::clone(&commands), Arc::clone(&stop));
+        let thread = std::thread::Builder::new().name("situ-admin".to_owned());
+        let thread = thread.spawn(move || take_connections(&listener, &taker, &seen));
+        let thread = thread.inspect_err(|_| remove(&opened))?;
+        Ok(AdminSocket { directory: opened, commands, stop, listener: Some(thread) })
+    }
+
+    /// Takes no command from now on. The caller still holds the store's lock.
+    pub fn refuse(&mut self) {
+        let Some(listener) = self.listener.take() else { return };
+        // Fails only if it is full, and then it is readable.
+        _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        // A panic of it has been shown already.
+        _ = listener.join();
+        remove(&self.directory);
+    }
+
+    /// Waits until no command runs, `longest` at most. Returns false if one still does.
+    pub fn wait(&self, longest: Duration) -> bool {
+        let deadline = Instant::now() + longest;
+        let mut running = lock(&self.commands.running);
+        while !running.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.commands.ended.wait_timeout(running, left);
+            running = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+}
+
+impl Drop for AdminSocket {
+    fn drop(&mut self) {
+        self.refuse();
+        if !self.wait(LAST_WAIT) {
+            lock(&self.commands.running).iter().for_each(|answer| answer.hang_up());
+            self.wait(LAST_WAIT);
+        }
+    }
+}
+
+impl std::fmt::Debug for AdminSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AdminSocket").field("directory", &self.directory).finish()
+    }
+}
+
+/// Makes the socket. It replaces one that is there already: its process has lost the store's lock.
+fn open(path: &Path) -> io::Result<UnixListener> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path)?,
+        Ok(_) => return Err(io::Error::new(ErrorKind::AlreadyExists, format!("{NAME} exists and is no socket"))),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // The file gets the mode of the socket, so that it is never open to others.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn remove(directory: &File) {
+    // It may be gone already.
+    _ = unlinkat(directory, NAME, AtFlags::empty());
+}
+
+fn take_connections(listener: &UnixListener, commands: &Arc<Commands>, stop: &OwnedFd) {
+    loop {
+        let mut waiting = [PollFd::new(stop, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        // An interrupted wait shows in nothing being ready.
+        _ = poll(&mut waiting, None);
+        if !waiting[0].revents().is_empty() {
+            return;
+        }
+        match listener.accept() {
+            Ok((stream, _)) => commands.begin(stream),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            // Out of descriptors, most likely.
+            Err(_) => std::thread::sleep(ACCEPT_REST),
+        }
+    }
+}
+
+impl Commands {
+    /// Runs the command of a connection on a thread of its own.
+    fn begin(self: &Arc<Commands>, stream: UnixStream) {
+        // The client may be gone at any point, so errors of its socket go unreported.
+        let Ok(socket) = stream.try_clone() else { return };
+        let answer = Arc::new(AdminAnswer::new(socket.into()));
+        let running = Running { commands: Arc::clone(self), answer: Arc::clone(&answer) };
+        let before = {
+            let mut list = lock(&self.running);
+            list.push(Arc::clone(&answer));
+            list.len() - 1
+        };
+        if before >= COMMANDS_MAX {
+            let text = format!("{COMMANDS_MAX} commands run already; run this one again when one of them has ended");
+            _ = answer.refuse(&text);
+            return;
+        }
+        let body = move || running.run(stream);
+        if std::thread::Builder::new().name("situ-command".to_owned()).spawn(body).is_err() {
+            _ = answer.refuse("the system refuses a thread for the command; run the command again");
+        }
+    }
+}
+
+/// A command that counts as running until this goes, also after a panic.
+struct Running {
+    commands: Arc<Commands>,
+    answer: Arc<AdminAnswer>,
+}
+
+impl Running {
+    fn run(self, mut stream: UnixStream) {
+        if stream.set_read_timeout(Some(REQUEST_WAIT)).is_err() {
+            return;
+        }
+        _ = match read_request(&mut stream) {
+            Some(Ok(request)) => {
+                let code = self.commands.administrator.run(&request, &self.answer);
+                self.answer.exit(code)
+            }
+            Some(Err(text)) => self.answer.refuse(&text),
+            None => Ok(()),
+        };
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        lock(&self.commands.running).retain(|answer| !Arc::ptr_eq(answer, &self.answer));
+        self.commands.ended.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;
