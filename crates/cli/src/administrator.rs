@@ -4,8 +4,8 @@
 //! store's directory. Then [`in_server`] sends the command line there, and the output and the exit code are those of
 //! the server. A command opens its store before it prints or changes anything, so nothing is done twice.
 //!
-//! **The server.** [`Commands`] parses the command line, takes the open store for the one that it names, makes its paths
-//! those of the client, and runs the function of the command. [`prepare`] is the list of what a server runs.
+//! **The server.** [`Commands`] parses the command line, takes the open store for the one that it names, makes its
+//! paths those of the client, and runs the function of the command. [`prepare`] is the list of what a server runs.
 
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::{BackupCommand, Command, Directory, DiskCommand, KeyspaceCommand, NodeAccess, Program, Target};

@@ -368,8 +368,8 @@ pub(crate) struct ScanOptions {
 
 /// Count keys. Without --exact or a range, the number is an estimate, which takes no reading.
 ///
-/// Memcached items that have expired or were flushed are not counted, but are in the estimate until a compaction removes
-/// them.
+/// Memcached items that have expired or were flushed are not counted, but are in the estimate until a compaction
+/// removes them.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ count\n  situ count --exact --keyspace items\n  situ count --prefix user:")]
 pub(crate) struct CountOptions {
@@ -669,8 +669,8 @@ pub(crate) struct CompactOptions {
 
 /// Write what memtables hold to tables.
 ///
-/// Nothing is lost without this: the log has what memtables hold. A flushed store opens at once, because there is little
-/// to replay.
+/// Nothing is lost without this: the log has what memtables hold. A flushed store opens at once, because there is
+/// little to replay.
 #[derive(Debug, Args)]
 pub(crate) struct FlushOptions {
     #[command(flatten)]

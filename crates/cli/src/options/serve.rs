@@ -104,8 +104,8 @@ pub(crate) struct ServeOptions {
     /// File that gets the log of the server [default: standard error]
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
-    /// Read and check all tables, and the values in the value log, each time this many hours have passed. The log of the
-    /// server, /healthz and VERIFIED.json in the store's directory have the outcome [default: never]
+    /// Read and check all tables, and the values in the value log, each time this many hours have passed. The log of
+    /// the server, /healthz and VERIFIED.json in the store's directory have the outcome [default: never]
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(1..=8784))]
     pub(crate) verify_every: Option<u32>,
     /// How much --verify-every reads in a second at most
