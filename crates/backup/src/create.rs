@@ -8,7 +8,7 @@
 //!
 //! A crash before step 5 loses the note: the next backup descends from an older one, and compares more.
 
-use crate::directory::Backups;
+use crate::directory::{Backups, OnBytes};
 use crate::lineage;
 use crate::metadata::{Backup, New};
 use crate::target::{Made, Target};
@@ -16,9 +16,6 @@ use situ_engine::{Error, Result, Store};
 use situ_storage::Volume;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-/// A function that gets numbers of bytes.
-pub type OnBytes = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// The account of a backup that was made.
 #[derive(Debug, Clone)]

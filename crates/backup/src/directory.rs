@@ -8,6 +8,9 @@ use situ_storage::{DirectoryVolume, Error as StorageError, Lock, Volume};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// A function that gets numbers of bytes.
+pub type OnBytes = std::sync::Arc<dyn Fn(u64) + Send + Sync>;
+
 /// The file that makes a directory one of backups.
 const MARKER: &str = "SITU-BACKUPS";
 const MARKER_TEXT: &str = "Backups of Situ stores. See `situ backup list`. Format ";

@@ -65,8 +65,8 @@ mod restore;
 mod target;
 mod verify;
 
-pub use create::{BackupReport, OnBytes};
-pub use directory::{Backups, Listing, Progress};
+pub use create::BackupReport;
+pub use directory::{Backups, Listing, OnBytes, Progress};
 pub use metadata::Backup;
 pub use prune::PruneReport;
 pub use restore::RestoreReport;

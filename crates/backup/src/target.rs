@@ -13,8 +13,7 @@
 //! **Threads.** The store's caller. The trait asks for more, so the state has a lock.
 
 use crate::content::{Content, Kind, are_equal, ends_are_equal};
-use crate::create::OnBytes;
-use crate::directory::Backups;
+use crate::directory::{Backups, OnBytes};
 use crate::disk::{self, failed, length_of, parts_with_data};
 use crate::metadata::Entry;
 use situ_base::lock;

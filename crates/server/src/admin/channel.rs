@@ -16,15 +16,18 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::{Deserialize, Serialize};
 use situ_base::lock;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use crate::admin::socket::within_limit;
-
+/// The name of the socket.
+pub(crate) const NAME: &str = "ADMIN";
+/// The longest path of a socket.
+const PATH_BYTES_MAX: usize = 107;
 /// The version of requests.
 const VERSION: u64 = 1;
 /// The longest request.
@@ -36,6 +39,16 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const EXIT: u8 = 3;
 const REFUSED: u8 = 4;
+
+/// Calls `with` with a path of the socket in `directory` that is short enough for the system.
+pub(crate) fn within_limit<T>(directory: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let path = directory.join(NAME);
+    if path.as_os_str().as_bytes().len() <= PATH_BYTES_MAX {
+        return with(&path);
+    }
+    let opened = File::open(directory)?;
+    with(Path::new(&format!("/proc/self/fd/{}/{NAME}", opened.as_raw_fd())))
+}
 
 /// Runs the commands of an administrative channel.
 pub trait Administrator: Send + Sync + 'static {

@@ -11,15 +11,14 @@
 //! [`wait`](AdminSocket::wait) waits for those that run. The caller closes the store, which ends the others, and drops
 //! the socket. That hangs up on clients that take no answer, and waits a moment.
 
-use crate::admin::channel::{AdminAnswer, Administrator, read_request};
+use crate::admin::channel::{AdminAnswer, Administrator, NAME, read_request, within_limit};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{AtFlags, Mode, fchmod, unlinkat};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use situ_base::lock;
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -27,10 +26,6 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The name of the socket.
-const NAME: &str = "ADMIN";
-/// The longest path of a socket.
-const PATH_BYTES_MAX: usize = 107;
 /// Commands that run at a time.
 const COMMANDS_MAX: usize = 8;
 /// Connections that may wait to be taken.
@@ -41,16 +36,6 @@ const REQUEST_WAIT: Duration = Duration::from_secs(5);
 const LAST_WAIT: Duration = Duration::from_secs(1);
 /// Rest of the listener when descriptors have run out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
-
-/// Calls `with` with a path of the socket in `directory` that is short enough for the system.
-pub(crate) fn within_limit<T>(directory: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
-    let path = directory.join(NAME);
-    if path.as_os_str().as_bytes().len() <= PATH_BYTES_MAX {
-        return with(&path);
-    }
-    let opened = File::open(directory)?;
-    with(Path::new(&format!("/proc/self/fd/{}/{NAME}", opened.as_raw_fd())))
-}
 
 /// See the module.
 pub struct AdminSocket {
