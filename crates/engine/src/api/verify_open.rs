@@ -134,7 +134,13 @@ impl Reading<'_> {
                 self.store.core().health.check_open()?;
                 let view = keyspace.view.load_full();
                 match view.version.segments.read(key.user, cursor.value(), Reach::Disk) {
-                    Ok(value) => self.pacer.pace(value.len() as u64),
+                    Ok(value) => {
+                        let bytes = value.len() as u64;
+                        self.pacer.pace(bytes);
+                        // Their number was not known before.
+                        self.report.bytes += bytes;
+                        self.bytes_total += bytes;
+                    }
                     Err(_) => self.lost_value(&keyspace.name, key.user)?,
                 }
             }
