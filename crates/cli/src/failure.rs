@@ -81,10 +81,8 @@ impl Failure {
         let text = error.render().to_string();
         let mut paragraphs = text.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
         let why = paragraphs.next().unwrap_or_default();
-        let advises = |text: &String| !text.is_empty() && !text.starts_with("For more information");
-        let cure: Vec<String> = paragraphs.filter(advises).collect();
-        let failure = Failure::usage(why.strip_prefix("error: ").unwrap_or(&why));
-        if cure.is_empty() { failure } else { failure.cure(cure.join("; ")) }
+        let cure: Vec<String> = paragraphs.filter(|text| !text.is_empty()).collect();
+        Failure::usage(why.strip_prefix("error: ").unwrap_or(&why)).cure(cure.join("; "))
     }
 
     /// A signal ended the command.

@@ -85,10 +85,15 @@ fn failures_say_what_to_do() {
     situ(at, &["backup", "create", "-o", "b"]).done();
     refused(&["restore", "b", "7", "-o", "x"], 1, "has no backup 7; it has 1");
     refused(&["restore", "b", "-o", "situ-data"], 1, "holds a store");
-    refused(&["prune", "b"], 2, "--keep");
+    refused(&["prune", "b"], 2, "<ID>");
     refused(&["prune", "b", "--keep", "0"], 1, "keeps one backup at least");
 
     let mut serving = Serving::start(at, &[]);
+    // The server makes the backup. Without its socket, the command is refused.
+    situ(at, &["backup", "create", "-o", "served"]).done();
+    situ(at, &["backup", "restore", "served", "-o", "from-served"]).done();
+    assert_eq!(situ(at, &["get", "k", "-d", "from-served"]).done().text(), "v\n");
+    fs::remove_file(at.join("situ-data/ADMIN")).unwrap();
     refused(&["create", "-o", "b"], 1, "another process");
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait(), Some(0));

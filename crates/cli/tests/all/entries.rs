@@ -164,6 +164,11 @@ fn writers_exclude_each_other_and_readers_work_beside_them() {
     situ(at, &["put", "-k", "other", "k", "v"]).done();
     let serving = Serving::start(at, &[]);
     assert!(serving.ask("set a 5 0 1\r\nx\r\nset gone 0 -1 1\r\nx\r\nquit\r\n").starts_with("STORED"));
+    // The server runs what it can. Without its socket, a command is refused.
+    for arguments in [&["put", "k", "v"][..], &["delete", "k"], &["compact"], &["verify"]] {
+        situ(at, arguments).done();
+    }
+    std::fs::remove_file(at.join("situ-data/ADMIN")).unwrap();
     for arguments in
         [&["put", "k", "v"][..], &["delete", "k"], &["compact"], &["verify"], &["repair"], &["load", "/dev/null"]]
     {
@@ -543,8 +548,8 @@ fn a_checkpoint_is_a_store_of_its_own() {
     assert!(missing.code == 1 && missing.stderr.contains("nowhere does not exist"), "{}", missing.stderr);
     assert!(!at.join("nowhere").exists() && !at.join("copies/3").exists());
     let mut serving = Serving::start(at, &[]);
-    let refused = situ(at, &["checkpoint", "-o", "copies/3"]);
-    assert!(refused.code == 1 && refused.stderr.contains("another process"), "{}", refused.stderr);
+    situ(at, &["checkpoint", "-o", "copies/3"]).done();
+    situ(at, &["verify", "copies/3"]).done();
     serving.signal(Signal::TERM);
     assert_eq!(serving.wait(), Some(0));
 }
