@@ -180,7 +180,7 @@ pub(crate) fn count(options: &CountOptions, out: &mut Output) -> Outcome {
             let mut seen = 0u64;
             let count = readable.walk(&options.range, encoding, Order::Any, &mut |_, _, _| {
                 seen += 1;
-                if seen % CLIENT_EVERY == 0 { out.check_client() } else { Ok(()) }
+                if seen.is_multiple_of(CLIENT_EVERY) { out.check_client() } else { Ok(()) }
             })?;
             Counted { count, exact: true }
         }
