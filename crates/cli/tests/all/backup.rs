@@ -103,8 +103,8 @@ fn failures_say_what_to_do() {
     refused(&["create", "hash", "-o", "b"], 1, "it is a hash store, and has no backups: `situ dump`");
 
     // Damage: the exit code, the file, the backup.
-    let pool = fs::read_dir(at.join("b/files")).unwrap().map(|entry| entry.unwrap().path());
-    let table = pool.filter(|path| path.extension().is_some_and(|end| end == "table")).next().unwrap();
+    let mut pool = fs::read_dir(at.join("b/files")).unwrap().map(|entry| entry.unwrap().path());
+    let table = pool.find(|path| path.extension().is_some_and(|end| end == "table")).unwrap();
     let mut bytes = fs::read(&table).unwrap();
     bytes[20] ^= 1;
     fs::write(&table, &bytes).unwrap();
