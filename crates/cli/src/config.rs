@@ -111,12 +111,19 @@ fn lacks_a_place(error: &clap::Error) -> bool {
 /// # Errors
 /// The file cannot be written.
 pub(crate) fn store(directory: &Path, options: &[InForce]) -> io::Result<()> {
-    let path = directory.join(STORED);
-    let beside = directory.join(format!("{STORED}.new"));
     let text = format!(
         "# Options of the last `situ serve` of this store. Comments are defaults. Use it with --config.\n{}",
         settings::section("serve", options)
     );
-    fs::write(&beside, text)?;
-    fs::rename(&beside, &path)
+    replace(directory, STORED, text.as_bytes())
+}
+
+/// Replaces a small file that nothing depends on: a reader finds the old contents or the new ones, a crash may lose both.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn replace(directory: &Path, name: &str, contents: &[u8]) -> io::Result<()> {
+    let unfinished = directory.join(format!("{name}.new"));
+    fs::write(&unfinished, contents)?;
+    fs::rename(&unfinished, directory.join(name))
 }

@@ -2,8 +2,10 @@
 
 #[cfg(feature = "advise")]
 mod advise;
+mod backup;
 #[cfg(feature = "bench")]
 mod bench;
+mod config;
 mod engine;
 #[cfg(feature = "import")]
 mod import;
@@ -15,8 +17,13 @@ pub(crate) mod settings;
 pub(crate) use advise::AdviseCommand;
 #[cfg(feature = "postgres")]
 pub(crate) use advise::{AdvisePostgresOptions, DriveNature};
+pub(crate) use backup::{
+    BackupCommand, BackupCreateOptions, BackupListOptions, BackupPruneOptions, BackupRestoreOptions,
+    BackupVerifyOptions,
+};
 #[cfg(feature = "bench")]
 pub(crate) use bench::{BenchCommand, BenchTask, CalibrateCommand};
+pub(crate) use config::{ConfigCheckOptions, ConfigCommand, ConfigShowOptions};
 #[cfg(feature = "bench")]
 pub(crate) use engine::only_served;
 pub(crate) use engine::{EngineChoice, EngineName, StoreKind, refuse_for_hash};
@@ -96,52 +103,6 @@ pub(crate) enum Command {
     Config(ConfigCommand),
     Completions(CompletionsOptions),
     Man(ManOptions),
-}
-
-/// Check a file with options of `situ serve` and `situ node`, or show the options in force.
-///
-/// `serve` and `node` take their options from the command line, from the environment (SITU_SERVE_MEMORY for --memory),
-/// and from the file of --config (memory, below [serve]), in this order.
-#[derive(Debug, Subcommand)]
-pub(crate) enum ConfigCommand {
-    /// Check that all options in a file exist and have values that the commands take
-    Check(ConfigCheckOptions),
-    /// Show the options that a server or a node would have now, as a file. Comments are defaults
-    Show(ConfigShowOptions),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ConfigCheckOptions {
-    /// File with options, in TOML
-    pub(crate) file: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ConfigShowOptions {
-    /// Command whose options are shown [default: both]
-    pub(crate) command: Option<Configurable>,
-    /// File with options, in TOML
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-    /// Show the options of the last server of the store in this directory instead
-    #[arg(short, long, value_name = "DIR", conflicts_with_all = ["command", "config"])]
-    pub(crate) data: Option<PathBuf>,
-}
-
-/// A command that takes options from a file, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Configurable {
-    Serve,
-    Node,
-}
-
-impl Configurable {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Configurable::Serve => "serve",
-            Configurable::Node => "node",
-        }
-    }
 }
 
 /// Write the completions of a shell to standard output
@@ -721,92 +682,6 @@ pub(crate) struct CheckpointOptions {
     /// Directory for the copy. It must not exist, or must be empty
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: PathBuf,
-}
-
-/// Make incremental backups of a store, list them, verify them, restore one, remove old ones.
-///
-/// A directory of backups holds any number of backups. Each is a whole store, and takes room only for what the earlier
-/// ones do not have.
-#[derive(Debug, Subcommand)]
-pub(crate) enum BackupCommand {
-    Create(BackupCreateOptions),
-    List(BackupListOptions),
-    Verify(BackupVerifyOptions),
-    Restore(BackupRestoreOptions),
-    Prune(BackupPruneOptions),
-}
-
-/// Make a backup of a store as it is now.
-///
-/// Tables and segments of the value log that an earlier backup has are not copied again. If the command is interrupted,
-/// run it again: it uses what it has copied.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  situ backup create /var/lib/situ -o /backup/situ")]
-pub(crate) struct BackupCreateOptions {
-    #[command(flatten)]
-    pub(crate) directory: Directory,
-    /// Directory of backups. It is made if it does not exist, or is empty
-    #[arg(short, long, value_name = "BACKUPS")]
-    pub(crate) output: PathBuf,
-}
-
-/// List backups, the oldest first.
-#[derive(Debug, Args)]
-pub(crate) struct BackupListOptions {
-    /// Directory of backups
-    #[arg(value_name = "BACKUPS")]
-    pub(crate) backups: PathBuf,
-}
-
-/// Read all that backups need, and compare checksums.
-///
-/// If something is damaged or missing, the command names the file and the backups that need it, and the exit code is 4.
-#[derive(Debug, Args)]
-pub(crate) struct BackupVerifyOptions {
-    /// Directory of backups
-    #[arg(value_name = "BACKUPS")]
-    pub(crate) backups: PathBuf,
-    /// Verify only this backup [default: all]
-    #[arg(value_name = "ID")]
-    pub(crate) id: Option<u64>,
-    /// Check names and lengths of files, and read nothing
-    #[arg(long)]
-    pub(crate) quick: bool,
-}
-
-/// Make a store of a backup.
-///
-/// Checksums are verified on the way. If the command is interrupted, run it again: it goes on with what it has copied.
-/// Until the end, the directory holds no store.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  situ backup restore /backup/situ -o /var/lib/situ\n  situ backup restore /backup/situ 12 -o then"
-)]
-pub(crate) struct BackupRestoreOptions {
-    /// Directory of backups
-    #[arg(value_name = "BACKUPS")]
-    pub(crate) backups: PathBuf,
-    /// Number of the backup [default: the latest]
-    #[arg(value_name = "ID")]
-    pub(crate) id: Option<u64>,
-    /// Directory for the store. It must not exist, or be empty, or be what an interrupted restore of this backup left
-    #[arg(short, long, value_name = "DIR")]
-    pub(crate) output: PathBuf,
-}
-
-/// Remove backups, and the files that only they need.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  situ backup prune /backup/situ --keep 30\n  situ backup prune /backup/situ 3 4")]
-pub(crate) struct BackupPruneOptions {
-    /// Directory of backups
-    #[arg(value_name = "BACKUPS")]
-    pub(crate) backups: PathBuf,
-    /// Backups to remove
-    #[arg(value_name = "ID", required_unless_present = "keep", conflicts_with = "keep")]
-    pub(crate) ids: Vec<u64>,
-    /// Remove all but the newest N
-    #[arg(long, value_name = "N")]
-    pub(crate) keep: Option<usize>,
 }
 
 /// Returns a key from the command line.

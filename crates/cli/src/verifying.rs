@@ -8,7 +8,7 @@
 //! **Failure.** An error that says nothing about the store's data is logged, and the next verification is due after the
 //! interval.
 
-use crate::text;
+use crate::{config, text};
 use serde::{Deserialize, Serialize};
 use situ::{Error, Store, VerifyReport};
 use situ_base::lock;
@@ -138,9 +138,7 @@ fn verify(store: &Store, directory: Option<&Path>, bytes_per_s_max: u64) -> Opti
 }
 
 fn write(directory: &Path, verified: &Verified) -> io::Result<()> {
-    let beside = directory.join(format!("{STORED}.new"));
-    fs::write(&beside, serde_json::to_vec(verified)?)?;
-    fs::rename(&beside, directory.join(STORED))
+    config::replace(directory, STORED, &serde_json::to_vec(verified)?)
 }
 
 #[cfg(test)]

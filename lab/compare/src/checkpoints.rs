@@ -74,7 +74,7 @@ const MEMTABLE_BYTES: usize = 4 << 20;
 /// The longest pause of the machine between checkpoints.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 
-/// What a store must be able to do here.
+/// The operations that are measured.
 trait Subject: Send + Sync {
     fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Outcome<()>;
     fn come_to_rest(&self) -> Outcome<()>;

@@ -30,7 +30,7 @@ fn people(at: &Path, entries: usize) {
     fs::write(at.join("people.jsonl"), lines).unwrap();
 }
 
-/// What a run said, without what differs between two runs.
+/// Returns the output of a run without the parts that differ between two runs.
 fn essence(ran: &Ran, store: &Path) -> (i32, String, String) {
     let plain = |text: &str| {
         let text = text.replace(&store.display().to_string(), "STORE");

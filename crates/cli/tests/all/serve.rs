@@ -322,7 +322,7 @@ fn a_served_store_is_driven_by_the_benchmark() {
 }
 
 #[test]
-fn options_come_from_a_file_and_the_environment_and_stay_beside_the_store() {
+fn options_come_from_a_file_and_the_environment_and_stay_with_the_store() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("situ.toml");
     let socket = directory.path().join("clients");

@@ -124,7 +124,7 @@ fn a_section_reads_as_what_it_was_made_of() {
     assert_eq!(found[0].1, ["a\"b"]);
 }
 
-/// What a file may say must not depend on the order in which options were added.
+/// An option of a file is found by its name alone.
 #[test]
 fn options_have_names_of_their_own() {
     for name in CONFIGURABLE {
