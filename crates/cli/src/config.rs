@@ -118,7 +118,8 @@ pub(crate) fn store(directory: &Path, options: &[InForce]) -> io::Result<()> {
     replace(directory, STORED, text.as_bytes())
 }
 
-/// Replaces a small file that nothing depends on: a reader finds the old contents or the new ones, a crash may lose both.
+/// Replaces a small file that nothing depends on. A reader finds the old contents or the new ones. A power failure may
+/// lose both.
 ///
 /// # Errors
 /// The file cannot be written.
