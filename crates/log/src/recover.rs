@@ -99,6 +99,9 @@ pub struct RecoveryReport {
     /// Files that can be removed when a new log begins: those behind all others in which no page was ever written, and
     /// those that are a log of their own, closed, without a record.
     pub unused: Vec<u64>,
+    /// Files whose first page has a damaged header, with the error for a file that is known to have been in use. A
+    /// crash leaves such a page only in a file that was being made.
+    pub headless: Vec<(u64, Error)>,
 }
 
 /// Hands out all records in `files`, which must be sorted, in the order they were appended. The slice is valid during
@@ -138,6 +141,7 @@ pub fn recover(
     };
     reader.read_all(&scans)?;
     reader.look_for_next(&**volume, &scans)?;
+    reader.report.headless = scans.iter().filter_map(|scan| Some((scan.number, scan.headless()?))).collect();
     Ok(reader.report)
 }
 
@@ -205,6 +209,12 @@ impl Scan {
     fn cut(&self, expected: &str) -> Error {
         let found = format!("{} pages: it was cut", self.page_count);
         Error::corruption(self.file.path(), u64::from(self.page_count) * PAGE_BYTES as u64, "length", expected, found)
+    }
+
+    /// Returns the error for a first page whose header is damaged, unless recovery has found the loss by itself.
+    fn headless(&self) -> Option<Error> {
+        let (_, damage) = self.first_damage.as_ref().filter(|(page, _)| *page == 0 && !self.is_known(0))?;
+        Some(self.rot(0, damage))
     }
 
     fn is_known(&self, page: u32) -> bool {

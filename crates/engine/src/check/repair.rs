@@ -477,7 +477,7 @@ impl Repair {
     }
 
     fn logs(&mut self, state: &StoreState, logs: &[u64], gone: MissingLogs) -> Result<LogSurvey> {
-        let mut survey = logs::survey(&self.volume, logs, state.closed, gone)?;
+        let mut survey = logs::survey(&self.volume, logs, state, gone)?;
         self.report.log_records = survey.records;
         for (file, error) in std::mem::take(&mut survey.damages) {
             self.damage(FileName::Log(file), error)?;

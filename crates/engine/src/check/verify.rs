@@ -28,7 +28,7 @@ use crate::base::options::{Options, open_tables_max};
 use crate::base::places::{HomeVolume, MakePlaces, Plain, Purpose};
 use crate::check::values::{Beside, for_each_lost_value};
 use crate::opening::open::IDENTITY;
-use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_error};
+use crate::opening::replay::{adjoins, check_closed, check_head, check_in_use, follows, record_error};
 use crate::opening::state::{KeyspaceState, StoreState, needed_logs};
 use crate::opening::values::open_values;
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
@@ -552,6 +552,9 @@ impl Verifier<'_> {
             && report.lost.is_empty()
         {
             self.fail(FileName::Log(logs.first().copied().unwrap_or(0)), error);
+        }
+        if let Some((file, error)) = check_in_use(&report, state) {
+            self.fail(FileName::Log(file), error);
         }
         if let (Some(closed), true) = (state.closed, report.lost.is_empty()) {
             if let Err(error) = check_closed(&report, closed) {

@@ -200,6 +200,7 @@ impl<'a> Replay<'a> {
         let report = outcome?;
         if !repairs {
             check_head(&report, logs, first)?;
+            check_in_use(&report, state).map_or(Ok(()), |(_, error)| Err(error))?;
             state.closed.map_or(Ok(()), |closed| check_closed(&report, closed))?;
         }
         if replay.keep == Keep::AsManyAsMayBe && replay.last < state.last_sequence {
@@ -387,6 +388,13 @@ pub(crate) fn check_head(report: &RecoveryReport, logs: &[u64], first: Option<u6
             Err(StorageError::corruption(FileName::Log(*oldest), 0, "records", expected, "none"))
         }
     }
+}
+
+/// Returns a log file, with an error, that a keyspace needs by the manifest and whose first page has no sound header. The
+/// file was in use when the manifest got its number, so the page is no torn tail. The records behind it are lost.
+pub(crate) fn check_in_use(report: &RecoveryReport, state: &StoreState) -> Option<(u64, StorageError)> {
+    let is_needed = |number: &u64| state.keyspaces.values().any(|keyspace| keyspace.log_number == *number);
+    report.headless.iter().find(|(number, _)| is_needed(number)).cloned()
 }
 
 /// Checks that the log of a store that was closed in order is whole. `closed` is its last file.

@@ -238,6 +238,40 @@ fn promise_6_files_cut_short_or_missing_are_found_and_give_no_wrong_data() {
     });
 }
 
+/// No crash damages the header of the first page of a log file in use. Once, such a store opened without the log's
+/// records, even those of one keyspace whose later writes were in a table of another.
+#[test]
+fn promise_6_a_log_file_without_its_first_header_is_damage() {
+    for flushed in [false, true] {
+        let executor = SimExecutor::new(1);
+        executor.run(|| {
+            let env = executor.env();
+            let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+            let store = StoreBuilder::new(options(1)).env(env.clone()).open_volume(Arc::new(volume.clone())).unwrap();
+            let other = store.create_keyspace("other", options(1).keyspace).unwrap();
+            store.put_with(b"key", b"value", Durability::Synced).unwrap();
+            other.put_with(b"later", b"value", Durability::Synced).unwrap();
+            if flushed {
+                other.flush().unwrap();
+            }
+            let of_log = |(name, _): &(FileName, u64)| matches!(name, FileName::Log(_));
+            let name = files(&volume).into_iter().find(of_log).unwrap().0;
+            let copy = volume.crash_keep_all();
+            drop(store);
+            let mut contents = copy.contents(name).unwrap();
+            contents[5] ^= 1;
+            copy.set_contents(name, &contents);
+            let error = open(&env, &copy, 1).map(drop).unwrap_err();
+            assert!(error.is_corruption() && error.to_string().contains(&name.to_string()), "{error}");
+            assert!(!check(&env, &copy).is_sound());
+            let volume: Arc<dyn Volume> = Arc::new(copy.clone());
+            let report = repair(&volume, &env, RepairOptions::default()).unwrap();
+            assert!(!report.lost_writes.is_empty(), "{report}");
+            open(&env, &copy, 1).unwrap().close().unwrap();
+        });
+    }
+}
+
 /// A lying disk, or a restore of the wrong file: each table is sound in itself, and one is not what the manifest says.
 #[test]
 fn promise_6_a_table_in_the_place_of_another_is_found_and_its_contents_are_not_believed() {

@@ -2,7 +2,8 @@
 
 use crate::base::batch::Record;
 use crate::check::repair::report::LostWrites;
-use crate::opening::replay::{check_closed, check_head, follows, record_error};
+use crate::opening::replay::{check_closed, check_head, check_in_use, follows, record_error};
+use crate::opening::state::StoreState;
 use situ_log::{RecoveryMode, recover};
 use situ_storage::{Error as StorageError, Result, Volume};
 use std::collections::BTreeSet;
@@ -32,11 +33,11 @@ pub(super) struct MissingLogs {
     pub(super) tail: bool,
 }
 
-/// Reads all of `logs` without applying them. `closed` is the last log file of a store that was closed in order.
+/// Reads all of `logs` without applying them. `state` is that of the manifest.
 pub(super) fn survey(
     volume: &Arc<dyn Volume>,
     logs: &[u64],
-    closed: Option<u64>,
+    state: &StoreState,
     gone: MissingLogs,
 ) -> Result<LogSurvey> {
     let mut survey = LogSurvey::default();
@@ -75,7 +76,11 @@ pub(super) fn survey(
     let head = check_head(&report, logs, first.map(|(place, _)| place.0)).err().filter(|_| report.lost.is_empty());
     let head_missing = gone.head || head.is_some();
     survey.damages.extend(head.zip(logs.first()).map(|(error, oldest)| (*oldest, error)));
-    let cut = closed.and_then(|closed| check_closed(&report, closed).err().map(|error| (closed, error)));
+    if let Some((file, error)) = check_in_use(&report, state) {
+        places.push((file, 0));
+        survey.damages.push((file, error));
+    }
+    let cut = state.closed.and_then(|closed| check_closed(&report, closed).err().map(|error| (closed, error)));
     let tail_lost = cut.is_some() || gone.tail;
     survey.damages.extend(cut);
     let Some(((first_place, first), (last_place, last))) = first.zip(last) else {
