@@ -1,6 +1,7 @@
 //! What a program uses: stores, keyspaces, transactions, iterators.
 
 pub(crate) mod async_read;
+pub(crate) mod changes;
 pub(crate) mod checkpoint;
 pub(crate) mod disk_use;
 pub(crate) mod iter;

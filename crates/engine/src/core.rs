@@ -103,7 +103,7 @@ impl Core {
         let places = versions.source.volumes.places(Arc::clone(&placed) as Arc<dyn PlacedStore>);
         let space = space::watch(Arc::clone(&env.clock), &versions, log.is_some());
         let queue = FlushQueue::new(&versions, &progress);
-        let log_files = LogFiles::new(&versions, &space, &queue, log.clone(), log_number);
+        let log_files = LogFiles::new(&versions, &space, &queue, log.clone(), log_number, options.changes_kept_bytes);
         let switch = Arc::new(MemtableSwitch { log_files: Arc::clone(&log_files) });
         let memory = Arc::new(Memory {
             env: env.clone(),

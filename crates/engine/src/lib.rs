@@ -43,6 +43,7 @@ pub mod places {
 }
 
 pub use api::async_read::{AtOnce, DiskRead, ScanEntry, ScanOptions, ScanPage};
+pub use api::changes::{Change, ChangeBatch, ChangeFeed, ChangeKind, ChangePosition};
 pub use api::checkpoint::CheckpointReport;
 pub use api::disk_use::DiskUse;
 pub use api::iter::Iter;

@@ -11,6 +11,7 @@
 //!    records begin a fresh page, so that no caller waits for the page in flight.
 //! 4. [`Log::prepare_next`] and [`Log::rotate`] go on in the next file, [`Log::release`] gives up old ones.
 //! 5. After a crash, [`recover()`] hands out the records that are there: a prefix of what was appended.
+//! 6. A [`FileFollower`] reads the records of a file while others are appended.
 //!
 //! **Promises.** A record acknowledged as synced is recovered, and so is every record before it. A record acknowledged
 //! as buffered is recovered if the machine stayed up. The recovered records are a prefix, without holes. Rot in what
@@ -30,6 +31,7 @@
 
 mod chunk;
 mod files;
+mod follow;
 mod inspect;
 mod log;
 mod options;
@@ -37,6 +39,7 @@ mod page;
 mod recover;
 mod state;
 
+pub use follow::FileFollower;
 pub use inspect::{Page, Pages, inspect};
 pub use log::Log;
 pub use options::{AppendError, Durability, FILE_BYTES_MIN, LogMetrics, LogOptions, Lsn};

@@ -2,8 +2,8 @@
 
 use crate::shadow::{Faults, Rng, Shadow, Step, World, log_files};
 use crate::{
-    AppendError, Durability, Log, LogOptions, Lsn, PAYLOAD_BYTES, RecordPosition, RecoveryMode, RecoveryReport, Tail,
-    recover,
+    AppendError, Durability, FileFollower, Log, LogOptions, Lsn, PAYLOAD_BYTES, RecordPosition, RecoveryMode,
+    RecoveryReport, Tail, recover,
 };
 use situ_base::Env;
 use situ_device::PAGE_BYTES;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 mod crash;
 mod failure;
 mod files;
+mod follow;
 mod raw;
 mod rot;
 mod simulated;

@@ -97,6 +97,14 @@ pub enum Error {
     Disks(String),
     /// The store is missing, and the options do not create it; or it exists, and the options ask for a new one.
     Existence(String),
+    /// A change feed cannot go on from a position: the log has the changes behind it no more, or never had that
+    /// position. A copy that was kept by the feed has to be made again.
+    ChangesGone {
+        /// The sequence number of the position.
+        sequence: u64,
+        /// The reason, in words.
+        why: String,
+    },
     /// A read-only store lost the race against the process that writes: again and again, the writer gave up files
     /// before the reader got to them. Nothing is known to be damaged. Try again at once, or when the load of writes is
     /// lower.
@@ -173,6 +181,12 @@ impl fmt::Display for Error {
                 )
             }
             Error::KeyspaceDropped { name } => write!(f, "the keyspace {name:?} has been dropped"),
+            Error::ChangesGone { sequence, why } => {
+                write!(
+                    f,
+                    "the changes after number {sequence} cannot be read: {why}. A copy kept by them has to be made again"
+                )
+            }
             Error::TooManyWaiting { waiting_bytes } => write!(
                 f,
                 "the write was refused: {waiting_bytes} bytes of asynchronous writes already wait. Await some of their futures, \

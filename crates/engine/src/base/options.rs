@@ -122,6 +122,10 @@ pub struct Options {
     /// The size of the log files at which the store flushes the keyspace that holds back the oldest. Default: 1 GiB. A
     /// lower value shortens recovery; a higher one lets rarely written keyspaces keep their memtables.
     pub log_bytes_max: u64,
+    /// The size up to which finished log files stay for [change feeds](crate::Store::changes) when no memtable needs
+    /// them. At most half of [`log_bytes_max`](Options::log_bytes_max) counts, and a quarter of the area that the log
+    /// has to itself. A disk with little space keeps none. Default: 0. A feed can then lose its place with each flush.
+    pub changes_kept_bytes: u64,
     /// Memory limit for the memtables of all keyspaces together. When the active memtables reach half of the limit, the
     /// store flushes the largest. When all memtables reach the limit, writers wait for a flush. A single write may
     /// exceed the limit. So may memtables of less than 64 KiB, because they are not sealed for it. Memtables that only
@@ -181,6 +185,7 @@ setters!(Options {
     cache_bytes: u64,
     open_tables_max: usize,
     log_bytes_max: u64,
+    changes_kept_bytes: u64,
     memtables_bytes_max: u64 => Some(memtables_bytes_max),
     compaction_threads: usize,
     compaction_bytes_per_s_max: u64,
@@ -205,6 +210,7 @@ impl Default for Options {
             cache_bytes: 256 << 20,
             open_tables_max: open_tables_max(),
             log_bytes_max: 1 << 30,
+            changes_kept_bytes: 0,
             memtables_bytes_max: None,
             compaction_threads: std::thread::available_parallelism().map_or(1, |n| n.get()).clamp(1, 8),
             compaction_bytes_per_s_max: 0,
@@ -238,6 +244,7 @@ impl Options {
         self.requests_outstanding_max = self.requests_outstanding_max.max(1);
         self.open_tables_max = self.open_tables_max.max(1);
         self.memtables_bytes_max = self.memtables_bytes_max.map(|bytes| bytes.max(1 << 20));
+        self.changes_kept_bytes = self.changes_kept_bytes.min(self.log_bytes_max / 2);
         self.value_segment_bytes = self.value_segment_bytes.clamp(16 << 10, 1 << 30).next_multiple_of(4 << 10);
         self.value_inflation_percent_max = self.value_inflation_percent_max.max(101);
         self
@@ -252,6 +259,7 @@ impl Options {
             ("cache_bytes", self.cache_bytes.to_string()),
             ("open_tables_max", self.open_tables_max.to_string()),
             ("log_bytes_max", self.log_bytes_max.to_string()),
+            ("changes_kept_bytes", self.changes_kept_bytes.to_string()),
             (
                 "memtables_bytes_max",
                 self.memtables_bytes_max.map_or("by the keyspaces".to_owned(), |bytes| bytes.to_string()),
@@ -520,6 +528,7 @@ mod tests {
             cache_bytes,
             open_tables_max,
             log_bytes_max,
+            changes_kept_bytes,
             memtables_bytes_max,
             compaction_threads,
             compaction_bytes_per_s_max,
@@ -541,6 +550,7 @@ mod tests {
             .cache_bytes(1)
             .open_tables_max(2)
             .log_bytes_max(3)
+            .changes_kept_bytes(16)
             .memtables_bytes_max(15)
             .compaction_threads(4)
             .compaction_bytes_per_s_max(5)
@@ -553,7 +563,7 @@ mod tests {
             .keyspace(KeyspaceOptions::default().table_bytes(10));
         assert_eq!((create_if_missing, error_if_exists, durability), (false, true, Durability::Synced));
         assert_eq!((cache_bytes, open_tables_max, log_bytes_max, compaction_threads), (1, 2, 3, 4));
-        assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max), (5, 6));
+        assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max, changes_kept_bytes), (5, 6, 16));
         assert_eq!((transaction_locks_max, keyspace.table_bytes), (9, 10));
         assert_eq!((value_segment_bytes, value_trim, value_inflation_percent_max), (13, Some(Trim::Full), 14));
         assert_eq!((value_victims, memtables_bytes_max), (Victims::Fifo, Some(15)));

@@ -110,7 +110,11 @@ impl<'a> Opening<'a> {
         }
         let ground = self.ground(volume, &source, state, &files);
         volumes.settle()?;
-        let orphans = orphans(&files, &ground.state.tables(), &ground.state.segments(), &ground.logs);
+        let mut orphans = orphans(&files, &ground.state.tables(), &ground.state.segments(), &ground.logs);
+        if self.options.changes_kept_bytes > 0 {
+            // The new log releases those that change feeds do not want.
+            orphans.retain(|name| !matches!(name, FileName::Log(_)));
+        }
         if let (Some(number), false) = (current, orphans.is_empty()) {
             manifest::make_durable(&**volume, number)?;
         }
@@ -300,14 +304,20 @@ impl Built {
             _ => false,
         };
         let manifests = files.iter().map(|file| file.name).filter(is_old);
+        // Behind them in the log are the files that change feeds may want.
+        let log_files = &self.core.memory.log_files;
+        let oldest_kept = log_files.log.as_ref().map_or(u64::MAX, |log| log_files.oldest_kept(log));
+        let old_logs: Vec<u64> = self.old_logs.iter().copied().filter(|number| *number < oldest_kept).collect();
         let is_there = |log: &FileName| files.iter().any(|file| file.name == *log);
         let logs = |numbers: &[u64]| numbers.iter().copied().map(FileName::Log).filter(is_there).collect::<Vec<_>>();
-        manifests.chain(logs(&self.old_logs)).try_for_each(|name| remove(volume, name))?;
+        manifests.chain(logs(&old_logs)).try_for_each(|name| remove(volume, name))?;
         for log in logs(&self.unused_logs) {
             remove(volume, log)?;
             volume.sync_names()?;
         }
-        Ok(volume.sync_names()?)
+        volume.sync_names()?;
+        log_files.release();
+        Ok(())
     }
 }
 

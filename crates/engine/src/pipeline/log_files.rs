@@ -33,6 +33,8 @@ pub(crate) struct LogFiles {
     pub(crate) area_stops: AtomicBool,
     /// How many [holds](LogFiles::hold) there are.
     holds: AtomicUsize,
+    /// See [`Options::changes_kept_bytes`](crate::Options::changes_kept_bytes).
+    kept_bytes_max: u64,
 }
 
 /// Keeps all log files of a store from being released, until it is dropped.
@@ -53,11 +55,12 @@ impl LogFiles {
         queue: &Arc<FlushQueue>,
         log: Option<Arc<Log>>,
         first: u64,
+        kept_bytes_max: u64,
     ) -> Arc<LogFiles> {
         let (versions, space, queue) = (Arc::clone(versions), Arc::clone(space), Arc::clone(queue));
         let (prepared, wanted, area_stops) = (AtomicU64::new(0), AtomicBool::new(false), AtomicBool::new(false));
         let holds = AtomicUsize::new(0);
-        Arc::new(LogFiles { versions, space, queue, log, first, prepared, wanted, area_stops, holds })
+        Arc::new(LogFiles { versions, space, queue, log, first, prepared, wanted, area_stops, holds, kept_bytes_max })
     }
 
     /// Keeps all files that are needed now from being released. The caller has the right to change versions: no edit
@@ -202,7 +205,18 @@ impl LogFiles {
         slot.first_log().is_some_and(|log| log < self.first)
     }
 
-    /// Releases log files that no keyspace needs. If a release fails, the listener gets the error, and the next call
+    /// Returns the oldest of the log files that stay for change feeds; that of `log` if none do.
+    pub(crate) fn oldest_kept(&self, log: &Log) -> u64 {
+        let (current, kept) = (log.file(), self.kept_bytes_max);
+        let is_short = || self.versions.volume.space().logical_free().is_some_and(|free| free < 2 * kept);
+        if kept == 0 || is_short() {
+            return current;
+        }
+        let share = self.area_bytes(log).map_or(kept, |area| kept.min(area / 4));
+        log.oldest_within(share).min(current)
+    }
+
+    /// Releases log files that no keyspace needs, and no change feed may still want. If a release fails, the listener gets the error, and the next call
     /// tries again.
     pub(crate) fn release(&self) {
         if let Err(error) = self.try_release() {
@@ -210,8 +224,17 @@ impl LogFiles {
         }
     }
 
-    /// As [`release`](LogFiles::release), for those who cannot do without: the first failure is theirs.
-    pub(crate) fn try_release(&self) -> Result<()> {
+    /// As [`release`](LogFiles::release), but change feeds keep nothing, and the first failure is the caller's.
+    pub(crate) fn release_all(&self) -> Result<()> {
+        self.release_before(u64::MAX)
+    }
+
+    fn try_release(&self) -> Result<()> {
+        self.release_before(self.log.as_ref().map_or(u64::MAX, |log| self.oldest_kept(log)))
+    }
+
+    /// Releases the log files with numbers below `kept` that no keyspace needs.
+    fn release_before(&self, kept: u64) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         let oldest = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
         let Some(oldest) = oldest else { return Ok(()) };
@@ -220,7 +243,7 @@ impl LogFiles {
             return Ok(());
         }
         assert!(oldest <= log.file(), "log file {oldest} is needed, and the log is in {}", log.file());
-        Ok(log.release(oldest)?)
+        Ok(log.release(oldest.min(kept))?)
     }
 
     /// Returns true if records go to this volume, or will with the next file. The one that is ready is kept for as long

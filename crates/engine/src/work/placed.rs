@@ -191,7 +191,7 @@ impl PlacedStore for Placed {
 
     fn release_files(&self) -> Result<()> {
         self.versions.try_delete_obsolete()?;
-        self.work()?.memory.log_files.try_release()
+        self.work()?.memory.log_files.release_all()
     }
 
     fn drop_log_spares(&self) -> Result<()> {

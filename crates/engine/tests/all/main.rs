@@ -18,6 +18,7 @@ mod back_pressure; // promise 8: more writes than the store can digest
 mod behaviour; // the public interface beside plain reads and writes
 mod busy_writer; // opening read-only beside a writer that gives files up
 mod cache_bounds; // what the cache holds beside blocks
+mod changes; // change feeds
 mod checkpoints; // copies of a store at one moment
 mod closing; // stores that close or fail while much is under way
 mod crash; // promises 1 to 4: a crash at every change of a disk

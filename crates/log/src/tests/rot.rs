@@ -4,7 +4,7 @@ use super::*;
 use crate::{PageState, inspect};
 
 /// Several files of synced records; the last one open or closed.
-fn sound(close: bool) -> (Shadow, Vec<Vec<u8>>) {
+pub(super) fn sound(close: bool) -> (Shadow, Vec<Vec<u8>>) {
     let shadow = Shadow::default();
     let mut rng = Rng(11);
     let mut file = 1;
