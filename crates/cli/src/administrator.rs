@@ -16,6 +16,7 @@ use situ::Store;
 use situ_server::{AdminAnswer, AdminClient, AdminFrame, AdminRequest, Administrator};
 use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,6 +38,11 @@ pub(crate) fn in_server(command: &Command, failure: Failure, out: &mut Output) -
         }
         Err(_) => return Err(failure),
     };
+    if let Some(path) = path_of(command) {
+        check_same(path, &client).map_err(|error| {
+            Failure::new(what(), error).cure("name a file that both processes find by this path; a service or a container may have a /tmp of its own")
+        })?;
+    }
     let arguments = std::env::args_os().skip(1).collect();
     let request = std::env::current_dir().map(|directory| AdminRequest { arguments, directory });
     let request = request.map_err(|error| Failure::new("cannot find the working directory", error))?;
@@ -62,6 +68,48 @@ pub(crate) fn in_server(command: &Command, failure: Failure, out: &mut Output) -
     }
 }
 
+/// Returns the file or directory that the server opens for a command.
+fn path_of(command: &Command) -> Option<&Path> {
+    let path = match command {
+        Command::Load(options) => &options.file,
+        Command::Dump(options) => &options.output,
+        Command::Checkpoint(options) => &options.output,
+        Command::Backup(BackupCommand::Create(options)) => &options.output,
+        _ => return None,
+    };
+    Some(&**path).filter(|path| path.as_os_str() != "-")
+}
+
+/// Checks that the server finds the same file at a path, or the same directory above a file that does not exist. The
+/// server may run in another mount namespace, such as that of a service with `PrivateTmp`.
+///
+/// # Errors
+/// It finds another one; the system does not tell.
+fn check_same(path: &Path, client: &AdminClient) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    let root = PathBuf::from(format!("/proc/{}/root", client.server()?));
+    // The nearest that exists, for one of the two.
+    for here in path.ancestors() {
+        let there = root.join(here.strip_prefix("/").unwrap_or(here));
+        let identity = |path: &Path| match path.metadata() {
+            Ok(found) => Ok(Some((found.dev(), found.ino()))),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        };
+        match (identity(here)?, identity(&there)?) {
+            (None, None) => {}
+            (mine, its) if mine == its => return Ok(()),
+            _ => {
+                return Err(io::Error::other(format!(
+                    "{} is another file or directory for the server",
+                    here.display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Runs the commands of clients on a store that is open.
 pub(crate) struct Commands {
     pub(crate) store: Store,
@@ -76,7 +124,11 @@ impl Administrator for Commands {
         let started = Instant::now();
         let (name, exit) = self.run_one(request, answer);
         let seconds = started.elapsed().as_secs_f64();
-        (self.log)(&format!("command {name}: exit code {} after {seconds:.1} s", exit as u8));
+        let end = match answer.is_gone() {
+            true => "its client went away".to_owned(),
+            false => format!("exit code {}", exit as u8),
+        };
+        (self.log)(&format!("command {name}: {end} after {seconds:.1} s"));
         exit as u8
     }
 }

@@ -222,6 +222,7 @@ fn verify(options: &BackupVerifyOptions, out: &mut Output) -> Outcome {
         if options.quick { "looked for" } else { "read" },
         verified.seconds,
         match report.damages.len() {
+            0 if options.quick => "names and lengths are right".to_owned(),
             0 => "all is sound".to_owned(),
             damages => text::plural(damages as u64, "damage"),
         }

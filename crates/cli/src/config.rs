@@ -7,7 +7,7 @@ use crate::options::{ConfigCheckOptions, ConfigCommand, ConfigShowOptions, Progr
 use crate::output::Output;
 use crate::text;
 use clap::CommandFactory;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs;
@@ -103,7 +103,8 @@ fn read(line: Vec<OsString>, environment: impl Iterator<Item = (OsString, OsStri
 
 /// Returns true if a command line lacks nothing but its directory.
 fn lacks_a_place(error: &clap::Error) -> bool {
-    error.to_string().contains("<DIR|DEVICE>")
+    let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return false };
+    missing.iter().all(|argument| argument == "<DIR|DEVICE>")
 }
 
 /// Writes the options of a server into the directory of its store.
@@ -112,7 +113,7 @@ fn lacks_a_place(error: &clap::Error) -> bool {
 /// The file cannot be written.
 pub(crate) fn store(directory: &Path, options: &[InForce]) -> io::Result<()> {
     let text = format!(
-        "# Options of the last `situ serve` of this store. Comments are defaults. Use it with --config.\n{}",
+        "# Options of the last `situ serve` of this store. Commented lines show default values.\n{}",
         settings::section("serve", options)
     );
     replace(directory, STORED, text.as_bytes())

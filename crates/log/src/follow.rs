@@ -59,8 +59,8 @@ impl FileFollower {
         self.ended
     }
 
-    /// Returns true if the file begins a log, or if a log that ends file `ended` goes on in this one. False if the first
-    /// page is not written or is damaged. To be asked before the first record is read.
+    /// Returns true if the file begins a log, or if a log that ends file `ended` goes on in this one. False if the
+    /// first page is not written or is damaged. To be asked before the first record is read.
     ///
     /// # Errors
     /// The system refuses to read.

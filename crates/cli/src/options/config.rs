@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub(crate) enum ConfigCommand {
     /// Check that all options in a file exist and have values that the commands take
     Check(ConfigCheckOptions),
-    /// Show the options that a server or a node would have now, as a file. Comments are defaults
+    /// Show the options that a server or a node would have now, as a file. Commented lines show default values
     Show(ConfigShowOptions),
 }
 

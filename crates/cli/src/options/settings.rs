@@ -204,7 +204,7 @@ pub(crate) fn merge(
                 continue;
             }
             taken.insert(id.clone());
-            if let Some(words) = words(argument, values) {
+            if let Some(words) = words(argument, values)? {
                 inserted.extend(words);
                 merged.sources.insert(id, source);
             }
@@ -247,16 +247,26 @@ fn value_of<T: Clone + Send + Sync + 'static>(matches: &ArgMatches, id: &str) ->
 }
 
 /// Returns the arguments that give an option its values; none for a flag that is not set.
-fn words(argument: &Arg, values: Values) -> Option<Vec<OsString>> {
+///
+/// # Errors
+/// A positional argument would be taken for an option.
+fn words(argument: &Arg, values: Values) -> Result<Option<Vec<OsString>>, Failure> {
     let is_flag = matches!(argument.get_action(), ArgAction::SetTrue);
     if is_flag {
         let set = values.iter().any(|value| value == "true");
-        return set.then(|| vec![flag(argument)]);
+        return Ok(set.then(|| vec![flag(argument)]));
     }
-    Some(match argument.is_positional() {
-        true => values,
-        false => values.into_iter().flat_map(|value| [flag(argument), value]).collect(),
-    })
+    if !argument.is_positional() {
+        let word = |value: OsString| [flag(argument), "=".into(), value].into_iter().collect();
+        return Ok(Some(values.into_iter().map(word).collect()));
+    }
+    match values.iter().find(|value| value.as_encoded_bytes().starts_with(b"-")) {
+        Some(value) => {
+            let why = format!("{} of {} looks like an option", value.display(), name_of(argument));
+            Err(Failure::usage(why).cure("write ./ before a path that begins with a dash"))
+        }
+        None => Ok(Some(values)),
+    }
 }
 
 fn flag(argument: &Arg) -> OsString {
@@ -278,6 +288,9 @@ fn from_environment(
             continue;
         }
         let Some(argument) = options(command).find(|argument| argument.get_id() == id.as_str()) else {
+            if is_of_kubernetes(&id) {
+                continue;
+            }
             let why = format!("the variable {} is no option of `situ {}`", variable.display(), command.get_name());
             return Err(Failure::usage(why).cure(format!("see `situ {} --help`", command.get_name())));
         };
@@ -292,6 +305,12 @@ fn from_environment(
         given.insert(id, values);
     }
     Ok((given, config))
+}
+
+/// Returns true for the variables that Kubernetes sets in each pod for a service of the name `situ-serve` or
+/// `situ-node`.
+fn is_of_kubernetes(id: &str) -> bool {
+    id.starts_with("service_host") || id.starts_with("service_port") || id == "port" || id.starts_with("port_")
 }
 
 fn a_flag(value: &OsStr) -> Option<OsString> {

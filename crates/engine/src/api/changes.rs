@@ -12,7 +12,7 @@
 //! A collection of the value log moves values by records of its own. They change nothing, and the feed leaves them out.
 //!
 //! **Bounded.** The feed holds one record. Log files stay as [`Options::changes_kept_bytes`] says, whether there is a
-//! feed or not, so a feed that nobody reads costs nothing.
+//! feed or not. So a feed costs nothing while its owner does not read it.
 //!
 //! [`Options::changes_kept_bytes`]: crate::Options::changes_kept_bytes
 
@@ -146,8 +146,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ChangesGone`] if the log does not have the position, or nothing behind it; the store takes no writes; the
-    /// disk's.
+    /// [`Error::ChangesGone`] if the log does not have the position, or nothing behind it; the store takes no writes;
+    /// the disk's.
     ///
     /// [`Options::changes_kept_bytes`]: crate::Options::changes_kept_bytes
     pub fn changes(&self, since: ChangePosition) -> Result<ChangeFeed> {

@@ -390,8 +390,8 @@ pub(crate) fn check_head(report: &RecoveryReport, logs: &[u64], first: Option<u6
     }
 }
 
-/// Returns a log file, with an error, that a keyspace needs by the manifest and whose first page has no sound header. The
-/// file was in use when the manifest got its number, so the page is no torn tail. The records behind it are lost.
+/// Returns a log file, with an error, that a keyspace needs by the manifest and whose first page has no sound header.
+/// The file was in use when the manifest got its number, so the page is no torn tail. The records behind it are lost.
 pub(crate) fn check_in_use(report: &RecoveryReport, state: &StoreState) -> Option<(u64, StorageError)> {
     let is_needed = |number: &u64| state.keyspaces.values().any(|keyspace| keyspace.log_number == *number);
     report.headless.iter().find(|(number, _)| is_needed(number)).cloned()

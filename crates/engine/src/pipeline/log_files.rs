@@ -216,8 +216,8 @@ impl LogFiles {
         log.oldest_within(share).min(current)
     }
 
-    /// Releases log files that no keyspace needs, and no change feed may still want. If a release fails, the listener gets the error, and the next call
-    /// tries again.
+    /// Releases log files that no keyspace needs, and no change feed may still want. If a release fails, the listener
+    /// gets the error, and the next call tries again.
     pub(crate) fn release(&self) {
         if let Err(error) = self.try_release() {
             self.versions.health.note_job_failure("recycle log", error);

@@ -276,6 +276,14 @@ impl AdminClient {
         within_limit(directory, |path| UnixStream::connect(path)).map(AdminClient)
     }
 
+    /// Returns the number of the process that listens.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn server(&self) -> io::Result<i32> {
+        Ok(rustix::net::sockopt::socket_peercred(&self.0)?.pid.as_raw_nonzero().get())
+    }
+
     /// Sends a request.
     ///
     /// # Errors
