@@ -395,3 +395,31 @@ fn another_user_is_refused() {
     assert!(stderr.contains("run it as the user of the server, or as root"), "{stderr}");
     stop(serving);
 }
+
+/// A service with `PrivateTmp` has another /tmp. Once, a backup of its store went there, and the command said that it
+/// had worked.
+#[test]
+fn a_server_with_other_files_at_a_path_does_not_write_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    fs::create_dir(at.join("hidden")).unwrap();
+    situ(at, &["put", "-d", "store", "k", "v"]).done();
+    let can_hide =
+        std::process::Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
+    let serving = can_hide.then(|| Serving::start_hiding(at, &at.join("hidden"), &["store"])).flatten();
+    let Some(_serving) = serving else { return crate::skipped("the system gives no mount namespace (root only)") };
+    for arguments in [
+        &["backup", "create", "store", "-o", "hidden/backups"][..],
+        &["checkpoint", "store", "-o", "hidden"],
+        &["load", "-d", "store", "hidden/entries.jsonl"],
+    ] {
+        fs::write(at.join("hidden/entries.jsonl"), "{}").unwrap();
+        let refused = situ(at, arguments);
+        assert_eq!(refused.code, 1, "{arguments:?}: {}", refused.stderr);
+        assert!(refused.stderr.contains("is another file or directory for the server"), "{}", refused.stderr);
+        fs::remove_file(at.join("hidden/entries.jsonl")).unwrap();
+    }
+    assert_eq!(fs::read_dir(at.join("hidden")).unwrap().count(), 0);
+    situ(at, &["backup", "create", "store", "-o", "seen/backups"]).done();
+    assert!(at.join("seen/backups").is_dir());
+}

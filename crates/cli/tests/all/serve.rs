@@ -346,6 +346,9 @@ fn options_come_from_a_file_and_the_environment_and_stay_with_the_store() {
         assert_eq!(refused.code, 2);
         assert!(refused.stderr.contains("situ.toml, line 2: sink is no option of `situ serve`"), "{}", refused.stderr);
     }
+    fs::write(&file, "[node]\nplace = 'n'\ntls-cert = 'cert.pem'\n").unwrap();
+    let refused = situ(directory.path(), &["config", "check", "situ.toml"]);
+    assert!(refused.code == 2 && refused.stderr.contains("--tls-key"), "{}", refused.stderr);
     let refused = program(directory.path()).args(["serve"]).env("SITU_SERVE_SINK", "1").output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("SITU_SERVE_SINK is no option"));
 }

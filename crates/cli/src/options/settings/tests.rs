@@ -92,11 +92,15 @@ fn bad_files_and_variables_are_errors_that_name_the_place() {
         ("[serve\n", "is no TOML"),
         ("[serve]\nmemory = '12 apples'\n", "invalid value '12 apples' for '--memory"),
         ("[serve]\nflash-size = '1G'\n", "required"),
+        ("[serve]\nmemory = -4\n", "invalid value '-4' for '--memory"),
     ] {
         let (_directory, path) = file(text);
         let error = options_of(&format!("situ serve --config {path}"), &[]).unwrap_err();
         assert!(error.contains(why) && error.contains(&path), "{text}: {error}");
     }
+    let (_directory, path) = file("[serve]\ndirectory = '--sync'\n");
+    let error = options_of(&format!("situ serve --config {path}"), &[]).unwrap_err();
+    assert!(error.contains("--sync of directory looks like an option"), "{error}");
     let error = options_of("situ serve --config /nosuch/situ.toml", &[]).unwrap_err();
     assert!(error.contains("/nosuch/situ.toml") && error.contains("No such file"), "{error}");
     let error = options_of("situ serve", &[("SITU_SERVE_MEMMORY", "1G")]).unwrap_err();
@@ -108,6 +112,10 @@ fn bad_files_and_variables_are_errors_that_name_the_place() {
     // Other commands, and other variables, have nothing to do with it.
     read("situ get k", &[("SITU_SERVE_MEMMORY", "1G")]).unwrap();
     read("situ serve", &[("SITU_OPTIONS", "--sync"), ("SITU_NODE_THREADS", "x")]).unwrap();
+    let kubernetes = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_MEMCACHED", "PORT", "PORT_11211_TCP_ADDR"];
+    for name in kubernetes {
+        read("situ serve", &[(&format!("SITU_SERVE_{name}"), "10.0.0.1")]).unwrap();
+    }
 }
 
 #[test]

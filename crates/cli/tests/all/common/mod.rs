@@ -103,6 +103,14 @@ impl Serving {
         Serving::try_start(command, options)
     }
 
+    /// Starts it in a mount namespace in which `hidden` is another directory. `None` if the system refuses.
+    pub(crate) fn start_hiding(directory: &Path, hidden: &Path, options: &[&str]) -> Option<Serving> {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "/bin/sh", "-c", "mount -t tmpfs none \"$0\" && exec \"$@\""]);
+        command.arg(hidden).arg(env!("CARGO_BIN_EXE_situ")).current_dir(directory);
+        Serving::try_start(command, options)
+    }
+
     fn try_start(mut command: Command, options: &[&str]) -> Option<Serving> {
         command.args(["serve", "--json", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(options);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
