@@ -3,7 +3,7 @@
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
 use crate::options::settings::{self, CONFIGURABLE, InForce, Unread};
-use crate::options::{ConfigCheckOptions, ConfigCommand, ConfigShowOptions, Program};
+use crate::options::{ConfigCheckOptions, ConfigCommand, ConfigShowOptions, HTTP, Program};
 use crate::output::Output;
 use crate::text;
 use clap::CommandFactory;
@@ -12,6 +12,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 
 /// The file in a store's directory with the options of the server that had it last.
@@ -105,6 +106,30 @@ fn read(line: Vec<OsString>, environment: impl Iterator<Item = (OsString, OsStri
 fn lacks_a_place(error: &clap::Error) -> bool {
     let Some(ContextValue::Strings(missing)) = error.get(ContextKind::InvalidArg) else { return false };
     missing.iter().all(|argument| argument == "<DIR|DEVICE>")
+}
+
+/// Returns the HTTP address that the options of the last server in a store's directory say.
+///
+/// # Errors
+/// No server has written its options there, or it answers no HTTP at an address that they say.
+pub(crate) fn http_address(directory: &Path) -> Result<SocketAddr, Failure> {
+    let path = directory.join(STORED);
+    let what = || format!("cannot find the HTTP address of the server of {}", directory.display());
+    let cure = "give the address that `situ serve` calls metrics, as in 127.0.0.1:11212";
+    if !path.exists() {
+        return Err(
+            Failure::new(what(), format!("there is no {}, which `situ serve` writes", path.display())).cure(cure)
+        );
+    }
+    let given = settings::from_file(&path)?.remove("serve").unwrap_or_default();
+    if given.contains_key("no_http") {
+        return Err(Failure::new(what(), "it runs with --no-http").cure("restart it without --no-http"));
+    }
+    let Some(http) = given.get("http").and_then(|values| values.first()) else { return Ok(HTTP) };
+    let address: Option<SocketAddr> = http.to_str().and_then(|http| http.parse().ok());
+    address
+        .filter(|address| address.port() != 0)
+        .ok_or_else(|| Failure::new(what(), format!("its options say {}", http.display())).cure(cure))
 }
 
 /// Writes the options of a server into the directory of its store.

@@ -6,6 +6,7 @@
 //!   get put delete scan count ────> entries.rs      one store, one keyspace
 //!   load dump ────────────────────> transfer/       JSON lines, CSV, TSV
 //!   import ───────────────────────> import.rs       RocksDB databases, behind the feature `rocksdb`
+//!   top ──────────────────────────> top.rs         a served store, live
 //!   inspect compact verify repair > inspect.rs, maintain.rs
 //!   backup ───────────────────────> backup.rs       incremental backups, by situ_backup
 //!   config ───────────────────────> config.rs        options of serve and node
@@ -42,6 +43,7 @@ mod failure;
 pub mod fuzzing;
 mod geometry;
 mod hash;
+mod http;
 #[cfg(feature = "import")]
 mod import;
 mod inspect;
@@ -58,6 +60,7 @@ mod progress;
 mod serve;
 mod store;
 mod text;
+mod top;
 mod transfer;
 mod verifying;
 mod walk;
@@ -140,6 +143,7 @@ fn carry_out(command: &Command, out: &mut Output) -> Outcome {
         #[cfg(feature = "import")]
         Command::Import(command) => import::import(command, out),
         Command::Inspect(options) => inspect::inspect(options, out),
+        Command::Top(options) => top::top(options, out),
         Command::Verify(options) => maintain::verify(options, out),
         Command::Repair(options) => maintain::repair(options, out),
         Command::Compact(options) => maintain::compact(options, out),

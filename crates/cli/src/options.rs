@@ -12,6 +12,7 @@ mod import;
 mod node;
 mod serve;
 pub(crate) mod settings;
+mod top;
 
 #[cfg(feature = "advise")]
 pub(crate) use advise::AdviseCommand;
@@ -32,7 +33,8 @@ pub(crate) use import::ImportCommand;
 #[cfg(feature = "rocksdb")]
 pub(crate) use import::ImportRocksdbOptions;
 pub(crate) use node::{NodeAccess, NodeCommand, NodeKeys};
-pub(crate) use serve::{AdmissionName, FlashChoice, Listen, MemorySize, ServeOptions};
+pub(crate) use serve::{AdmissionName, FlashChoice, HTTP, Listen, MemorySize, ServeOptions};
+pub(crate) use top::TopOptions;
 
 use crate::failure::Failure;
 use crate::text::{DecodeError, Encoding, EncodingOptions, parse_bytes};
@@ -83,6 +85,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Import(ImportCommand),
     Inspect(InspectOptions),
+    Top(TopOptions),
     Verify(VerifyOptions),
     Repair(RepairOptions),
     Compact(CompactOptions),
@@ -462,7 +465,7 @@ pub(crate) struct InspectOptions {
     #[arg(long, value_name = "NUMBER")]
     pub(crate) log: Option<u64>,
     /// Ask the server with this HTTP address what its compactions do: a timeline of units, tasks and stages. The page
-    /// /compactions of that address draws the same
+    /// of that address draws the same
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["log", "table", "directory", "data"])]
     pub(crate) http: Option<SocketAddr>,
     /// List the accelerators that this program knows, and whether each can be used here

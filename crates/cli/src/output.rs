@@ -70,6 +70,11 @@ impl Output {
         self.json
     }
 
+    /// Returns true if a person reads it on a terminal.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
     /// Returns the columns available for a text: `at_most` on a terminal, and no limit in a pipe or a file.
     pub(crate) fn room(&self, at_most: usize) -> usize {
         if self.terminal { at_most } else { usize::MAX }

@@ -103,7 +103,7 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     let mut admin = if home.is_on_node() { None } else { serving.take_commands(engine.store(), &place) };
     serving.run(
         &engine,
-        &Shown { place: Place::Directory(&place), metrics: "situ_store", has_compactions: true },
+        &Shown { place: Place::Directory(&place), metrics: "situ_store" },
         || {
             watch.hurry(LOST_NODE_DEADLINE);
             admin.iter_mut().for_each(AdminSocket::refuse);
@@ -134,12 +134,7 @@ fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Out
     let engine = Arc::new(engine);
     let place = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     serving.store_options(&place);
-    serving.run(
-        &engine,
-        &Shown { place: Place::Directory(&place), metrics: "situ_hash", has_compactions: false },
-        || (),
-        out,
-    )?;
+    serving.run(&engine, &Shown { place: Place::Directory(&place), metrics: "situ_hash" }, || (), out)?;
     let closed = engine.store().close();
     closed.map_err(|error| Failure::hash("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
@@ -185,7 +180,7 @@ fn serve_cache(options: &ServeOptions, out: &mut Output) -> Outcome {
     let engine = Arc::new(engine);
     let outlives = engine.properties().flash.is_some_and(|flash| flash.outlives);
     let place = Place::Cache { memory_bytes: memory as u64, flash, outlives };
-    serving.run(&engine, &Shown { place, metrics: "situ_cache", has_compactions: false }, || (), out)?;
+    serving.run(&engine, &Shown { place, metrics: "situ_cache" }, || (), out)?;
     if !outlives {
         serving.messages.line("stopped; the items are gone");
         return DONE;
@@ -302,8 +297,6 @@ struct Shown<'a> {
     place: Place<'a>,
     /// The prefix of the names of its metrics.
     metrics: &'static str,
-    /// True if it has compactions to draw.
-    has_compactions: bool,
 }
 
 impl Serving<'_> {
@@ -474,9 +467,7 @@ impl Listening {
         if let Some(http) = self.http {
             row("metrics", &format!("http://{http}/metrics"));
             row("health", &format!("http://{http}/healthz"));
-            if store.has_compactions {
-                row("picture", &format!("http://{http}/compactions"));
-            }
+            row("live page", &format!("http://{http}/"));
         }
         text.push_str("\nTry, in another terminal:\n\n");
         if let Some(address) = self.addresses.first() {

@@ -5,6 +5,7 @@ pub(crate) mod access;
 pub(crate) mod channel;
 pub(crate) mod dump;
 pub(crate) mod http;
+pub mod live;
 pub(crate) mod metrics;
 pub(crate) mod notices;
 pub(crate) mod prefixes;

@@ -73,6 +73,7 @@ mod server;
 mod waiting;
 
 pub use admin::channel::{AdminAnswer, AdminClient, AdminFrame, AdminRequest, Administrator};
+pub use admin::live;
 pub use admin::socket::AdminSocket;
 pub use engine::cache::{
     CacheExtras, CacheState, EvictedItem, FlashState, LoopReader, NoCache, OnEvicted, OnTrouble, Reserved, Shown,

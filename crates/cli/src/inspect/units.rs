@@ -16,15 +16,12 @@
 use super::COLUMNS;
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
+use crate::http;
 use crate::output::Output;
 use crate::text;
 use situ_server::compactions::{ANSWER_BYTES_MAX, Attempt, Compactions, DecisionFigures, StageFigures, UnitFigures};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::net::SocketAddr;
 
-/// A server on this machine answers at once; one elsewhere may be far.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// The maximum number of answers: the server keeps fewer attempts than fit into them.
 const ANSWERS_MAX: usize = 200;
 /// Attempts in words unless all are asked for.
@@ -62,28 +59,11 @@ fn ask_all(address: SocketAddr) -> Result<Compactions, Failure> {
 }
 
 fn ask(address: SocketAddr, since: u64) -> Result<Compactions, Failure> {
-    let failed = |why: &dyn std::fmt::Display| {
+    let target = format!("/compactions.json?since={since}");
+    http::ask(address, &target, 2 * ANSWER_BYTES_MAX as u64).map_err(|why| {
         Failure::new(format!("cannot ask the server at {address} for its compactions"), why)
             .cure("--http takes the address that `situ serve` calls metrics, as in 127.0.0.1:11212")
-    };
-    let answer = get(address, &format!("/compactions.json?since={since}")).map_err(|error| failed(&error))?;
-    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return Err(failed(&"that is no answer of HTTP")) };
-    let status = text::on_one_line(head.lines().next().unwrap_or_default());
-    if !status.starts_with("HTTP/1.1 200 ") {
-        return Err(failed(&format!("the answer is {}", text::clip(&status, COLUMNS))));
-    }
-    serde_json::from_str(body)
-        .map_err(|error| failed(&format!("the answer is not that of this version of Situ: {error}")))
-}
-
-fn get(address: SocketAddr, target: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(format!("GET {target} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())?;
-    let mut answer = String::new();
-    stream.take(2 * ANSWER_BYTES_MAX as u64).read_to_string(&mut answer)?;
-    Ok(answer)
+    })
 }
 
 type Line<'a> = &'a mut dyn FnMut(String) -> Result<(), Failure>;

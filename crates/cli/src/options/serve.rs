@@ -8,9 +8,12 @@ use crate::text::parse_bytes;
 use clap::{Args, ValueEnum};
 use situ_server::{MAX_VALUE_BYTES_LIMIT, RdmaDevices};
 use situ_settings::CompactionSettings;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+
+/// The address that answers HTTP requests, unless the options say otherwise.
+pub(crate) const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 11212);
 
 /// Serve the store to memcached clients, and its metrics over HTTP.
 ///
@@ -49,10 +52,10 @@ pub(crate) struct ServeOptions {
     /// connection, off, or the name of one. Rings of these connections take at most an eighth of the machine's memory
     #[arg(long, value_name = "DEVICE", default_value = "off", value_parser = parse_rdma)]
     pub(crate) rdma: RdmaDevices,
-    /// Address that answers HTTP requests for /metrics (Prometheus) and /healthz
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11212")]
+    /// Address that answers HTTP requests: a live page at /, /metrics for Prometheus, and /healthz
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = HTTP)]
     pub(crate) http: SocketAddr,
-    /// Answer no HTTP requests: no metrics, no health
+    /// Answer no HTTP requests: no live page, no metrics, no health
     #[arg(long, conflicts_with = "http")]
     pub(crate) no_http: bool,
     /// Answer a write only when the disk has it, so that it survives power failure. Without this it survives the end of

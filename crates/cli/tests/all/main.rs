@@ -21,6 +21,7 @@ mod import; // `import` in a program without RocksDB
 mod import_rocksdb; // `import rocksdb`: runs in `make test-import`
 mod inspect; // `inspect` of sound and of damaged stores; `bench`
 mod little_memory; // large values, and a server with little memory
+mod live; // `top`, and the live page in a real browser
 mod many_keyspaces; // many keyspaces, and little memory
 mod measure; // `serve` beside memcached, measured; ignored
 mod measure_flash; // a cache on flash beside extstore, measured; ignored

@@ -2,6 +2,7 @@
 
 use crate::base::batch::{Target, WriteBatch};
 use crate::base::options::{Durability, SizeOptions};
+use crate::base::places::HOME;
 use crate::base::stats::sampled;
 use crate::base::store_id::StoreId;
 use crate::base::sync::lock;
@@ -506,7 +507,14 @@ impl Keyspace {
             dead_steps: self.inner.gaps.steps(),
             levels: levels
                 .iter()
-                .map(|level| LevelProperties { tables: level.files.len(), bytes: level.bytes })
+                .map(|level| {
+                    let away = level.files.iter().filter(|file| file.meta.volume != HOME);
+                    LevelProperties {
+                        tables: level.files.len(),
+                        bytes: level.bytes,
+                        away_bytes: away.map(|file| file.meta.bytes).sum(),
+                    }
+                })
                 .collect(),
             compactions_running: lock(&self.inner.running).len(),
             compactions_postponed: lock(&self.inner.postponed).len(),
@@ -619,6 +627,8 @@ pub struct LevelProperties {
     pub tables: usize,
     /// Their size in bytes.
     pub bytes: u64,
+    /// Bytes of those that lie on another volume than [`HOME`](crate::places::HOME): on the fast disk.
+    pub away_bytes: u64,
 }
 
 /// A segment of the value log. Sizes are in bytes, and include keys and headers.

@@ -1,5 +1,5 @@
-//! `GET /metrics` for Prometheus, `GET /healthz` for supervisors, `GET /compactions` for people, and `GET /`, which
-//! lists these. `HEAD` answers as `GET`, without a body.
+//! `GET /metrics` for Prometheus, `GET /healthz` for supervisors, and `GET /` for people: a page that shows the server
+//! live, and links to the others. `HEAD` answers as `GET`, without a body.
 //!
 //! One thread polls the listener and all open connections; each is answered once and closed. A request is read into a
 //! buffer of bounded size, and reading and writing have a deadline each. So a slow or silent client costs a descriptor
@@ -17,9 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
 
+use crate::admin::live::{Live, PAGE, PAGE_HEADERS};
 use crate::admin::metrics::{Counters, Totals};
-use crate::engine::compactions::{PAGE, PAGE_HEADERS};
 use crate::engine::durable::Durable;
 use crate::engine::{Engine, Health};
 
@@ -179,12 +180,14 @@ pub(crate) struct Request {
 /// The target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// The list of pages.
-    Index,
+    /// The live page.
+    Page,
+    /// The figures of the live page, with the news of compactions since this attempt.
+    Live(u64),
     Metrics,
     Health,
-    /// The page of compactions.
-    Page,
+    /// The place of the page about compactions before it became a part of the live page.
+    OldPage,
     /// The news of compactions since this attempt.
     Compactions(u64),
     /// An unknown target: the status, and the reason in prose.
@@ -219,26 +222,28 @@ pub(crate) fn asked(request: &[u8]) -> Option<Request> {
     let mut parts = target.splitn(2, |byte| *byte == b'?');
     let (path, query) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let asked = match path {
-        b"/" => Asked::Index,
+        b"/" => Asked::Page,
+        b"/live.json" => since(query).map_or_else(|refused| refused, Asked::Live),
         b"/metrics" => Asked::Metrics,
         b"/healthz" => Asked::Health,
-        b"/compactions" => Asked::Page,
-        b"/compactions.json" => since(query),
-        _ => Asked::Refused("404 Not Found", "Here are /, /metrics, /healthz, /compactions and /compactions.json.\n"),
+        b"/compactions" => Asked::OldPage,
+        b"/compactions.json" => since(query).map_or_else(|refused| refused, Asked::Compactions),
+        _ => Asked::Refused("404 Not Found", "Here are /, /metrics, /healthz, /live.json and /compactions.json.\n"),
     };
     Some(Request { asked, wants_body: method == b"GET" })
 }
 
 /// Parses `since=N` of a query; without such a part, the request is for all attempts that are kept.
-fn since(query: &[u8]) -> Asked {
+///
+/// # Errors
+/// The refusal of a value that is no number.
+fn since(query: &[u8]) -> Result<u64, Asked> {
     let Some(digits) = query.split(|byte| *byte == b'&').find_map(|part| part.strip_prefix(b"since=")) else {
-        return Asked::Compactions(0);
+        return Ok(0);
     };
     let number = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-    match number.and_then(|digits| digits.parse().ok()) {
-        Some(number) => Asked::Compactions(number),
-        None => Asked::Refused("400 Bad Request", "since takes a number.\n"),
-    }
+    let number = number.and_then(|digits| digits.parse().ok());
+    number.ok_or(Asked::Refused("400 Bad Request", "since takes a number.\n"))
 }
 
 /// Status, content type, further headers, body.
@@ -259,26 +264,16 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// Headers of every answer.
 const ALWAYS: &str = "Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
 
-/// The page at `/`. It has no scripts and loads nothing.
-const INDEX: &str = "<!DOCTYPE html>
-<html lang=\"en\">
-<head><meta charset=\"utf-8\"><title>Situ</title></head>
-<body>
-<h1>Situ</h1>
-<ul>
-<li><a href=\"/healthz\">/healthz</a>: whether the store takes reads and writes, and why not</li>
-<li><a href=\"/metrics\">/metrics</a>: all metrics, for Prometheus</li>
-<li><a href=\"/compactions\">/compactions</a>: the compactions of an ordered store, drawn</li>
-<li><a href=\"/compactions.json\">/compactions.json</a>: the same for programs</li>
-</ul>
-</body>
-</html>
-";
-const INDEX_HEADERS: &str = "Content-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n";
+/// The page about compactions is a part of the live page. A relative reference holds behind a proxy with a prefix, too.
+const MOVED_HEADERS: &str = "Location: ./#compactions\r\n";
 
 fn respond<E: Engine>(asked: Asked, pages: &Pages<E>) -> Response {
     match asked {
-        Asked::Index => ("200 OK", "text/html; charset=utf-8", INDEX_HEADERS, INDEX.into()),
+        Asked::Page => ("200 OK", "text/html; charset=utf-8", PAGE_HEADERS, PAGE.into()),
+        Asked::Live(since) => {
+            let totals = Totals(&pages.counters);
+            json(&Live::collect(&totals, &pages.durable, pages.started.elapsed(), since))
+        }
         Asked::Metrics => {
             let page = Totals(&pages.counters).render(&pages.durable, pages.started.elapsed());
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", "", page.into())
@@ -287,17 +282,17 @@ fn respond<E: Engine>(asked: Asked, pages: &Pages<E>) -> Response {
             Health::Ready => ("200 OK", TEXT, "", "ok\n".into()),
             Health::Degraded(reason) => ("503 Service Unavailable", TEXT, "", format!("{reason}\n").into()),
         },
-        Asked::Page => ("200 OK", "text/html; charset=utf-8", PAGE_HEADERS, PAGE.into()),
-        Asked::Compactions(since) => compactions(since, pages.engine.as_ref()),
+        Asked::OldPage => ("308 Permanent Redirect", TEXT, MOVED_HEADERS, "The page is at /#compactions.\n".into()),
+        Asked::Compactions(since) => match pages.engine.compactions(since) {
+            Some(compactions) => json(&compactions),
+            None => ("404 Not Found", TEXT, "", "The engine tells nothing of compactions.\n".into()),
+        },
         Asked::Refused(status, text) => (status, TEXT, "", text.into()),
     }
 }
 
-fn compactions<E: Engine>(since: u64, engine: &E) -> Response {
-    let Some(compactions) = engine.compactions(since) else {
-        return ("404 Not Found", TEXT, "", "The engine tells nothing of compactions.\n".into());
-    };
-    match serde_json::to_string(&compactions) {
+fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_string(value) {
         Ok(json) => ("200 OK", "application/json", "", json.into()),
         Err(error) => ("500 Internal Server Error", TEXT, "", format!("{error}\n").into()),
     }

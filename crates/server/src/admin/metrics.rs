@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::engine::durable::Durable;
-use crate::engine::{Engine, MetricKind};
+use crate::engine::{Engine, Metric, MetricKind};
 
 /// Commands as they are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ enum Class {
 
 const CLASSES: [&str; 6] = ["read", "store", "delete", "arithmetic", "touch", "other"];
 /// Bucket `i` holds latencies below `2^i` µs; the last one holds the rest.
-const BUCKETS: usize = 26;
+pub(crate) const BUCKETS: usize = 26;
 
 /// Everything else that is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,62 +227,89 @@ impl Totals<'_> {
     /// Renders the Prometheus text form, engine included.
     pub(crate) fn render<E: Engine>(&self, durable: &Durable<E>, uptime: Duration) -> String {
         let mut page = String::with_capacity(16 << 10);
-        header(&mut page, "situ_server_commands_total", "Commands answered.", "counter");
+        self.report(uptime, &mut writer(&mut page));
+        self.render_latency(&mut page);
+        report_engine(durable, &mut writer(&mut page));
+        page
+    }
+
+    /// Reports the metrics of the server, but for the histogram of latencies.
+    pub(crate) fn report(&self, uptime: Duration, out: &mut dyn FnMut(Metric<'_>)) {
         for (index, (name, _)) in COMMANDS.iter().enumerate() {
-            let value = self.sum(|counters| &counters.commands[index]);
-            line(&mut page, "situ_server_commands_total", &[("command", name)], value);
+            out(Metric {
+                name: "situ_server_commands_total",
+                help: "Commands answered.",
+                kind: MetricKind::Counter,
+                labels: &[("command", name)],
+                value: self.sum(|counters| &counters.commands[index]) as f64,
+            });
         }
         for (index, (name, help)) in COUNTERS.iter().enumerate() {
             let name = format!("situ_server_{name}_total");
-            header(&mut page, &name, help, "counter");
-            line(&mut page, &name, &[], self.sum(|counters| &counters.counters[index]));
+            let value = self.sum(|counters| &counters.counters[index]) as f64;
+            out(Metric { name: &name, help, kind: MetricKind::Counter, labels: &[], value });
         }
-        header(&mut page, "situ_server_connections", "Open connections.", "gauge");
-        line(&mut page, "situ_server_connections", &[], self.connections());
-        header(&mut page, "situ_server_uptime_seconds", "Seconds since the server started.", "gauge");
-        line(&mut page, "situ_server_uptime_seconds", &[], uptime.as_secs());
-        self.render_latency(&mut page);
-        render_engine(&mut page, durable);
-        page
+        let gauges = [
+            ("situ_server_connections", "Open connections.", self.connections()),
+            ("situ_server_uptime_seconds", "Seconds since the server started.", uptime.as_secs()),
+        ];
+        for (name, help, value) in gauges {
+            out(Metric { name, help, kind: MetricKind::Gauge, labels: &[], value: value as f64 });
+        }
+    }
+
+    /// Returns the latencies of each class of commands, with its name.
+    pub(crate) fn latencies(&self) -> [(&'static str, [u64; BUCKETS], Duration); CLASSES.len()] {
+        std::array::from_fn(|class| {
+            let bucket = |bucket: usize| self.sum(|counters| &counters.latency[class][bucket]);
+            let nanoseconds = self.sum(|counters| &counters.latency_nanoseconds[class]);
+            (CLASSES[class], std::array::from_fn(bucket), Duration::from_nanos(nanoseconds))
+        })
     }
 
     fn render_latency(&self, page: &mut String) {
         const NAME: &str = "situ_server_command_seconds";
         header(page, NAME, "Seconds from a command's turn to its answer being ready to send.", "histogram");
-        for (class, class_name) in CLASSES.iter().enumerate() {
+        for (class, buckets, total) in self.latencies() {
             let mut below = 0;
-            for bucket in 0..BUCKETS {
-                below += self.sum(|counters| &counters.latency[class][bucket]);
+            for (bucket, count) in buckets.into_iter().enumerate() {
+                below += count;
                 let bound = if bucket + 1 == BUCKETS {
                     "+Inf".to_owned()
                 } else {
                     format!("{}", (1u64 << bucket) as f64 / 1e6)
                 };
-                line(page, &format!("{NAME}_bucket"), &[("class", class_name), ("le", &bound)], below);
+                line(page, &format!("{NAME}_bucket"), &[("class", class), ("le", &bound)], below);
             }
-            let nanoseconds = self.sum(|counters| &counters.latency_nanoseconds[class]);
-            line(page, &format!("{NAME}_sum"), &[("class", class_name)], nanoseconds as f64 / 1e9);
-            line(page, &format!("{NAME}_count"), &[("class", class_name)], below);
+            line(page, &format!("{NAME}_sum"), &[("class", class)], total.as_secs_f64());
+            line(page, &format!("{NAME}_count"), &[("class", class)], below);
         }
     }
 }
 
-fn render_engine<E: Engine>(page: &mut String, durable: &Durable<E>) {
+/// Reports the metrics of the engine.
+pub(crate) fn report_engine<E: Engine>(durable: &Durable<E>, out: &mut dyn FnMut(Metric<'_>)) {
     let engine = durable.engine();
     let gauges = [
-        ("situ_engine_items", "Items that clients can find, approximately.", durable.approximate_items()),
-        ("situ_engine_disk_bytes", "Bytes on disk.", engine.disk_bytes()),
-        ("situ_engine_write_stalled", "1 while the engine delays writes.", u64::from(engine.write_stalled())),
+        ("situ_engine_items", "Items that clients can find, approximately.", durable.approximate_items() as f64),
+        ("situ_engine_disk_bytes", "Bytes on disk.", engine.disk_bytes() as f64),
+        ("situ_engine_write_stalled", "1 while the engine delays writes.", f64::from(u8::from(engine.write_stalled()))),
+        (
+            "situ_engine_clock_difference_seconds",
+            "Wall clock minus the store's expiration clock; 0 if they are within a second.",
+            engine.clock().wall_ahead_seconds() as f64,
+        ),
     ];
     for (name, help, value) in gauges {
-        header(page, name, help, "gauge");
-        line(page, name, &[], value);
+        out(Metric { name, help, kind: MetricKind::Gauge, labels: &[], value });
     }
-    const DIFFERENCE: &str = "situ_engine_clock_difference_seconds";
-    header(page, DIFFERENCE, "Wall clock minus the store's expiration clock; 0 if they are within a second.", "gauge");
-    line(page, DIFFERENCE, &[], engine.clock().wall_ahead_seconds());
+    engine.metrics(out);
+}
+
+/// Returns a function that appends metrics to a page in the text form. Samples of one name come in a row.
+fn writer(page: &mut String) -> impl FnMut(Metric<'_>) {
     let mut last = String::new();
-    engine.metrics(&mut |metric| {
+    move |metric| {
         if last != metric.name {
             let kind = match metric.kind {
                 MetricKind::Counter => "counter",
@@ -292,7 +319,7 @@ fn render_engine<E: Engine>(page: &mut String, durable: &Durable<E>) {
             last = metric.name.to_owned();
         }
         line(page, metric.name, metric.labels, metric.value);
-    });
+    }
 }
 
 // Writing to a String cannot fail, so the results below say nothing.

@@ -1,14 +1,14 @@
 //! The live picture of compactions: which unit did which task, when, in which stage, and why so.
 //!
 //! ```text
-//! Store: reports, loads, decisions, records ──gather.rs──> Compactions ──JSON──> GET /compactions.json ──> the page, `situ inspect --http`
-//!                                                                       page.rs ──> GET /compactions
+//! Store: reports, loads, decisions, records ──gather.rs──> Compactions ──> GET /compactions.json, `situ inspect --http`
+//!                                                               └────────> GET /live.json, the live page, `situ top`
 //! ```
 //!
 //! 1. [`Compactions`] is the answer to "what is new since attempt N?". It holds all units, the attempts that have ended
 //!    since, and all that run.
 //! 2. A reader asks again with [`next`](Compactions::next), at once if there is [more](Compactions::more).
-//! 3. The page does that once a second. It has no other source, and needs nothing from anywhere else.
+//! 3. The live page does that once a second.
 //!
 //! **Invariants**: an answer takes at most [`ANSWER_BYTES_MAX`] bytes, whatever units elsewhere say of themselves:
 //! texts are cut, and attempts are left for the next answer. Times are microseconds; [`now_us`](Compactions::now_us)
@@ -18,10 +18,8 @@
 //! [how many it missed](Compactions::missed).
 
 mod gather;
-mod page;
 
 pub use gather::{ANSWER_BYTES_MAX, gather};
-pub(crate) use page::{HEADERS as PAGE_HEADERS, PAGE};
 
 use serde::{Deserialize, Serialize};
 

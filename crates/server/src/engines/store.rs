@@ -93,7 +93,7 @@ impl StoreEngine {
 
     /// Opens an engine like [`open`](StoreEngine::open), with the store that `open` makes of a builder: on any volume.
     ///
-    /// The builder has an [`Offload`] as its compactor, whose figures `/metrics` and `/compactions` show. `open` may
+    /// The builder has an [`Offload`] as its compactor, whose figures `/metrics` and the live page show. `open` may
     /// set another one.
     ///
     /// # Errors
@@ -383,10 +383,9 @@ impl Engine for StoreEngine {
         }
         space_metrics(&properties, out);
         debt_metrics(&properties.debts, out);
-        if let Some(placement) = self.store.placement() {
-            placement_metrics(&placement, out);
-        }
-        self.level_metrics(out);
+        let placement = self.store.placement();
+        placement.iter().for_each(|placement| placement_metrics(placement, out));
+        self.level_metrics(placement.is_some(), out);
         units::metrics(&self.store, out);
         if let Some(beside) = &self.beside {
             beside.metrics(out);
@@ -553,7 +552,7 @@ fn latency_metrics(latencies: &[(&str, LatencySummary)], out: &mut dyn FnMut(Met
 }
 
 impl StoreEngine {
-    fn level_metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
+    fn level_metrics(&self, has_fast_disk: bool, out: &mut dyn FnMut(Metric<'_>)) {
         // A keyspace that is dropped between the two calls is simply not shown.
         let names = self.store.keyspace_names();
         let keyspaces: Vec<_> =
@@ -568,6 +567,10 @@ impl StoreEngine {
         };
         each_level("situ_keyspace_level_tables", "Tables in a level.", |level| level.tables as f64);
         each_level("situ_keyspace_level_bytes", "Bytes of tables in a level.", |level| level.bytes as f64);
+        if has_fast_disk {
+            let help = "Bytes of tables in a level that lie on the fast disk.";
+            each_level("situ_keyspace_level_fast_disk_bytes", help, |level| level.away_bytes as f64);
+        }
         let mut each_keyspace = |name: &str, help: &str, value: fn(&situ::KeyspaceProperties) -> f64| {
             for keyspace in &keyspaces {
                 let labels: &[(&str, &str)] = &[("keyspace", &keyspace.name)];

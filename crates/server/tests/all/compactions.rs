@@ -83,7 +83,7 @@ fn what_compactions_did_is_told_once_and_goes_on_where_the_reader_was() {
 #[test]
 fn the_page_comes_with_headers_that_let_it_run_nothing_but_its_own() {
     let server = Server::start(&options(), MemoryEngine::start(None)).unwrap();
-    let (head, body) = fetch(&server, "GET /compactions HTTP/1.1");
+    let (head, body) = fetch(&server, "GET / HTTP/1.1");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n"), "{head}");
     assert!(head.contains(&format!("\r\nContent-Length: {}\r\n", body.len())), "{head}");
     for header in [
@@ -97,7 +97,7 @@ fn the_page_comes_with_headers_that_let_it_run_nothing_but_its_own() {
     }
     assert!(!head.contains("unsafe"), "{head}");
     assert!(body.starts_with("<!DOCTYPE html>") && body.ends_with("</html>\n"));
-    let (_, asked_oddly) = fetch(&server, "GET /compactions?<script>alert(2)</script>=%3Cb%3E HTTP/1.1");
+    let (_, asked_oddly) = fetch(&server, "GET /?<script>alert(2)</script>=%3Cb%3E HTTP/1.1");
     assert_eq!(asked_oddly, body, "nothing of a request is in the answer");
 }
 
@@ -113,6 +113,7 @@ fn requests_with_odd_targets_are_refused_and_not_repeated() {
         ("GET /compactions.json?since=18446744073709551616 HTTP/1.1", "400", "since takes a number."),
         ("GET /compactions.json?a=b&since=<script>&since=1 HTTP/1.1", "400", "since takes a number."),
         ("GET /compactions.json?sincere=x HTTP/1.1", "404", "The engine tells nothing of compactions."),
+        ("GET /live.json?since=x HTTP/1.1", "400", "since takes a number."),
         ("GET /compactions/ HTTP/1.1", "404", "Here are"),
         ("GET /compactions.json/../../etc/passwd HTTP/1.1", "404", "Here are"),
         ("GET http://elsewhere/compactions HTTP/1.1", "404", "Here are"),

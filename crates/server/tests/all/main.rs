@@ -23,7 +23,7 @@ mod durable; // what was acknowledged is there after a restart
 mod expired_items; // expired items leave the disk of an idle store
 mod guards; // who is not let in, and what is not allowed
 mod hash; // the same over a hash store
-mod http; // the HTTP port itself: the index, and requests for headers alone
+mod http; // the HTTP port itself: the live page and its figures, and requests for headers alone
 mod item_count; // how many items there are, by every engine
 mod listing; // dumps of all items, and watchers
 mod meta_flags; // flags of later meta commands

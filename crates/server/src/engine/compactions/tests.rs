@@ -155,25 +155,3 @@ fn a_decision_without_numbers_is_json_all_the_same() {
     assert!(!json.contains("\"f\":null"), "{json}");
     assert_eq!(serde_json::from_str::<DecisionFigures>(&json).unwrap(), told);
 }
-
-/// The browser runs what the headers name, and nothing else.
-#[test]
-fn the_headers_name_the_hashes_of_script_and_style() {
-    for (tag, source) in [("script", include_str!("script.js")), ("style", include_str!("style.css"))] {
-        assert!(PAGE.contains(&format!("<{tag}>{source}</{tag}>")));
-        assert!(!source.contains("</"), "{tag} would end early");
-        let digest = ring::digest::digest(&ring::digest::SHA256, source.as_bytes());
-        let hash = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, digest);
-        assert!(PAGE_HEADERS.contains(&format!("{tag}-src 'sha256-{hash}'")), "{tag}-src is 'sha256-{hash}'");
-    }
-    assert!(PAGE_HEADERS.ends_with("\r\n") && !PAGE_HEADERS.contains("unsafe"));
-}
-
-/// A page that fetched something from elsewhere would not work offline, and would tell others of the store.
-#[test]
-fn the_page_is_one_file_and_small() {
-    assert!(PAGE.len() < 64 << 10, "{}", PAGE.len());
-    for outside in ["http:", "https:", "//cdn", "@import", "url(", "src=", " style=", "innerHTML", "onclick", "eval("] {
-        assert!(!PAGE.contains(outside), "{outside}");
-    }
-}

@@ -1,11 +1,11 @@
 "use strict";
-// Asks for what is new once a second, keeps the last attempts, and draws them. All text of the server goes to the page as text, never as markup.
-(function () {
-  var KEPT_MAX = 20000, TABLE_ROWS_MAX = 300, ASK_MS = 1000, REST_MS_MAX = 10000, SPAN_MIN = 2e3, GUTTER = 150, STAGES = ["read", "merge", "write"];
+// Keeps the last attempts that the server told of, and draws them. All text of the server goes to the page as text, never as markup.
+var compactionsPart = (function () {
+  var KEPT_MAX = 20000, TABLE_ROWS_MAX = 300, SPAN_MIN = 2e3, GUTTER = 150, STAGES = ["read", "merge", "write"];
   var byId = function (id) { return document.getElementById(id); };
-  var overview = byId("overview"), timeline = byId("timeline"), hint = byId("hint"), detail = byId("detail"), state = byId("state");
+  var overview = byId("overview"), timeline = byId("timeline"), hint = byId("hint"), detail = byId("detail"), state = byId("compactions-state");
   var units = [], ended = [], running = [], bars = [], lanes = [], boxes = [];
-  var since = 0, opened = null, missed = 0, nowAtAnswer = 0, answeredAt = 0, unixOffset = 0, everAnswered = false, rest = ASK_MS, turn = 0;
+  var since = 0, opened = null, missed = 0, nowAtAnswer = 0, answeredAt = 0, unixOffset = 0, everAnswered = false;
   // Microseconds by the store's clock.
   var span = 30e6, end = 0, following = true, paused = false, pausedAt = 0, all = false, hovered = null, chosen = null, colours = {}, hatches = {};
 
@@ -50,7 +50,7 @@
   }
   function take(answer) {
     if (opened !== answer.opened_unix_ms) {
-      // Another store, or the same one opened anew: its numbers and its clock begin anew.
+      // Another store, or the same one reopened: its numbers and its clock have restarted.
       opened = answer.opened_unix_ms;
       ended = []; running = []; missed = 0; hovered = chosen = null; following = true;
       if (since !== 0) { since = 0; return true; }
@@ -67,27 +67,8 @@
     answeredAt = performance.now();
     unixOffset = answer.unix_ms - answer.now_us / 1e3;
     if (first) end = nowAtAnswer;
+    show();
     return answer.more;
-  }
-  /** Asks for what is new, and again when it is time. Each call ends what the one before has under way. */
-  function ask() {
-    var mine = ++turn;
-    if (paused) return;
-    fetch("compactions.json?since=" + since, { cache: "no-store" }).then(function (answer) {
-      if (!answer.ok) return answer.text().then(function (text) { throw new Error(text || answer.statusText); });
-      return answer.json();
-    }).then(function (answer) {
-      if (mine !== turn || paused) return;
-      var more = take(answer);
-      rest = ASK_MS;
-      show();
-      setTimeout(function () { if (mine === turn) ask(); }, more ? 0 : rest);
-    }).catch(function (error) {
-      if (mine !== turn) return;
-      rest = Math.min(2 * rest, REST_MS_MAX);
-      say(String(error.message || error));
-      setTimeout(function () { if (mine === turn) ask(); }, rest);
-    });
   }
   function show() {
     layOut();
@@ -101,13 +82,9 @@
     var found = bars.filter(function (bar) { return bar.attempt.attempt === attempt.attempt && bar.attempt.began_us === attempt.began_us && bar.attempt.task === attempt.task; });
     return found.length ? found[0].attempt : attempt;
   }
-  function say(trouble) {
-    var text;
-    if (trouble) text = "no answer (" + trouble.slice(0, 200).trim() + "), the next try is in " + rest / 1000 + " s";
-    else if (paused) text = "paused at " + clock(pausedAt, 1e6);
-    else text = "live, " + plural(running.length, "attempt") + " under way, " + plural(ended.length, "ended attempt") + " kept" + (missed ? ", " + count(missed) + " were gone before they could be asked for" : "");
+  function say() {
+    var text = paused ? "paused at " + clock(pausedAt, 1e6) : plural(running.length, "attempt") + " under way, " + plural(ended.length, "ended attempt") + " kept" + (missed ? ", " + count(missed) + " were gone before they could be asked for" : "");
     if (state.textContent !== text) state.textContent = text;
-    state.className = trouble ? "lost" : paused ? "" : "live";
   }
 
   // ---- where each bar goes
@@ -487,8 +464,8 @@
   function setFollowing(on) { following = on; if (!on) all = false; press(byId("follow"), following); presets(); changed(); }
   function setPaused(on) {
     if (on === paused) return;
-    if (on) { pausedAt = now(); paused = true; } else { paused = false; ask(); }
-    press(byId("pause"), on);
+    if (on) pausedAt = now();
+    paused = on;
     say();
   }
   function presets() {
@@ -518,8 +495,8 @@
     press(byId("follow"), following);
     presets(); changed();
   }
-  byId("follow").addEventListener("click", function () { setPaused(false); setFollowing(true); });
-  byId("pause").addEventListener("click", function () { setPaused(!paused); });
+  function togglePause() { byId("pause").click(); }
+  byId("follow").addEventListener("click", function () { if (paused) togglePause(); setFollowing(true); });
   byId("in").addEventListener("click", function () { zoom(0.5, following ? 1 : 0.5); });
   byId("out").addEventListener("click", function () { zoom(2, following ? 1 : 0.5); });
   byId("spans").addEventListener("click", function (event) {
@@ -581,7 +558,7 @@
   }
   timeline.addEventListener("keydown", function (event) {
     var acts = { ArrowLeft: function () { move(-span / 8); }, ArrowRight: function () { move(span / 8); }, "+": function () { zoom(0.7, 0.5); }, "=": function () { zoom(0.7, 0.5); },
-      "-": function () { zoom(1 / 0.7, 0.5); }, " ": function () { setPaused(!paused); }, End: function () { setFollowing(true); }, n: function () { neighbour(1); }, p: function () { neighbour(-1); },
+      "-": function () { zoom(1 / 0.7, 0.5); }, " ": togglePause, End: function () { setFollowing(true); }, n: function () { neighbour(1); }, p: function () { neighbour(-1); },
       Escape: function () { choose(null); } };
     if (!acts[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
@@ -605,6 +582,13 @@
   }
   readColours();
   presets();
-  ask();
   requestAnimationFrame(frame);
+  return {
+    /** The attempt after which attempts are news. */
+    since: function () { return since; },
+    /** Takes an answer. True if more can be asked for at once. */
+    take: take,
+    running: function () { return running; },
+    setPaused: setPaused
+  };
 })();

@@ -1,8 +1,9 @@
-//! The page that draws the picture: one file, with its style and its script inside.
+//! The page that draws the picture: one file, with its style and its scripts inside.
 //!
-//! The page draws on a canvas: thousands of bars move with the time. Its table has the same in words.
+//! 1. `live.js` asks once a second, and draws charts, levels and gauges. It asks nothing while the page is hidden.
+//! 2. `compactions.js` draws the compactions of the same answers: thousands of bars that move with the time.
 //!
-//! **Safe**: the browser runs the script and the style whose hashes the headers name, and nothing else. The page may
+//! **Safe**: the browser runs the scripts and the style whose hashes the headers name, and nothing else. The page may
 //! ask this server only, and no other page may frame it. All that the server says becomes text, never markup.
 //!
 //! Rejected: a drawing made by the server, as of `situ bench report`. The browser would fetch the whole drawing each
@@ -12,18 +13,23 @@
 pub(crate) const PAGE: &str = concat!(
     "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
      <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-     <title>Situ: compactions</title><link rel=\"icon\" href=\"data:,\">\n<style>",
+     <title>Situ</title><link rel=\"icon\" href=\"data:,\">\n<style>",
     include_str!("style.css"),
     "</style></head>\n<body>\n",
-    include_str!("page.html"),
+    include_str!("live.html"),
+    include_str!("compactions.html"),
+    include_str!("foot.html"),
     "<script>",
-    include_str!("script.js"),
+    include_str!("compactions.js"),
+    "</script>\n<script>",
+    include_str!("live.js"),
     "</script></body></html>\n"
 );
 
 /// The page's headers. The test below says what the hashes have to be after a change of the page.
 pub(crate) const HEADERS: &str = "Content-Security-Policy: default-src 'none'; \
-     script-src 'sha256-1zbFORBMDR1JXK4WnGjc/FB/taAoLcvNd8ExiMwz5A4='; \
-     style-src 'sha256-rvxj97vo0hMZJBc/7HMZP4n5+yDPlrus+PvfNPNSJ0o='; \
+     script-src 'sha256-U8H3GEA7x6uZjPGppphXF0i0jhrXSbwLXgON5NDS4KM=' \
+     'sha256-acQ0G71CKhze6JhxYQfka8KD0F2BG4zKItNpzt17pvw='; \
+     style-src 'sha256-csry1GB6PWmHBNdtmlc26vUMsHwRlGq4tPl95kJAUXM='; \
      connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
      Referrer-Policy: no-referrer\r\n";
