@@ -8,7 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::str::FromStr;
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 /// The bytes at each end of a file by which a known file is compared with its content: a page.
 const END_BYTES: u64 = 4 << 10;
@@ -130,21 +130,36 @@ pub(crate) fn ends_are_equal(ours: &Path, theirs: &dyn Reader) -> Result<bool> {
     Ok(are_equal_at(&file, theirs, 0, bytes.min(END_BYTES))? && are_equal_at(&file, theirs, last, bytes - last)?)
 }
 
+/// Returns the hash of the first page of a file of the store.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn first_page(theirs: &dyn Reader) -> Result<u128> {
+    let mut page = vec![0; theirs.bytes().min(END_BYTES) as usize];
+    theirs.read_at(0, &mut page)?;
+    Ok(xxh3_128(&page))
+}
+
+/// Returns the hash of the first page of a file of the pool. `None`: it cannot be read, so a copy replaces it.
+pub(crate) fn first_page_of(ours: &Path, bytes: u64) -> Option<u128> {
+    let mut page = vec![0; bytes.min(END_BYTES) as usize];
+    File::open(ours).and_then(|file| file.read_exact_at(&mut page, 0)).ok()?;
+    Some(xxh3_128(&page))
+}
+
 /// Returns true if a file of the pool and a file of the store, of one length, are equal.
 ///
 /// # Errors
 /// As [`ends_are_equal`].
 pub(crate) fn are_equal(ours: &Path, theirs: &dyn Reader) -> Result<bool> {
     let Ok(file) = File::open(ours) else { return Ok(false) };
-    // Most files that differ do so at once.
-    let (mut at, mut piece) = (0, END_BYTES);
+    let mut at = 0;
     while at < theirs.bytes() {
-        let bytes = piece.min(theirs.bytes() - at);
+        let bytes = (PIECE_BYTES as u64).min(theirs.bytes() - at);
         if !are_equal_at(&file, theirs, at, bytes)? {
             return Ok(false);
         }
         at += bytes;
-        piece = PIECE_BYTES as u64;
     }
     Ok(true)
 }

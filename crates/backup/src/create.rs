@@ -4,13 +4,13 @@
 //! 2. Find the newest backup from which the store descends (`lineage.rs`).
 //! 3. Let the store make a checkpoint into the [target](Target), which moves contents into the pool.
 //! 4. Make the pool durable, and write the file of the backup. Now the backup exists.
-//! 5. Note the backup in the store's LINEAGE.
+//! 5. Note the backup in the store's LINEAGE, which keeps the newest two of this directory.
 //!
 //! A crash before step 5 loses the note: the next backup descends from an older one, and compares more.
 
 use crate::directory::{Backups, OnBytes};
 use crate::lineage;
-use crate::metadata::{Backup, New};
+use crate::metadata::New;
 use crate::target::{Made, Target};
 use situ_engine::{Error, Result, Store};
 use situ_storage::Volume;
@@ -63,12 +63,12 @@ impl Backups {
     pub fn create_with(&self, store: &Store, on_bytes: OnBytes) -> Result<BackupReport> {
         let _lock = self.lock()?;
         let marks = lineage::decode(&store.lineage()?);
-        let listing = self.list()?;
-        let is_base = |backup: &&Backup| marks.contains(&backup.mark);
-        let (base, entries) = match listing.backups.iter().rev().find(is_base) {
-            Some(base) => (Some(base.id), base.entries.clone()),
-            None => (None, Default::default()),
-        };
+        // The newest first, one at a time: metadata can be large. A backup that cannot be read is no base.
+        let backups = self.ids()?.into_iter().rev().filter_map(|id| self.read(id).ok());
+        let mut known = backups.filter(|backup| marks.contains(&backup.mark));
+        let (base, entries) = known.next().map(|base| (base.id, base.entries)).unzip();
+        let forgotten = known.next().map(|backup| backup.mark);
+        let entries = entries.unwrap_or_default();
         let target = Target::new(self, entries, on_bytes)?;
         let report = store.checkpoint_into(&(Arc::new(target.clone()) as Arc<dyn Volume>))?;
         let Made { entries, kept_files, added_files, added_bytes } = target.finish()?;
@@ -80,7 +80,13 @@ impl Backups {
             added_bytes,
             entries,
         })?;
-        let noted = store.set_lineage(&lineage::encode(&[marks, vec![backup.mark]].concat()));
+        // A backup into another directory may have added a mark since.
+        let noted = store.change_lineage(|lineage| {
+            let mut marks = lineage::decode(lineage);
+            marks.retain(|mark| Some(*mark) != forgotten);
+            marks.push(backup.mark);
+            lineage::encode(&marks)
+        });
         Ok(BackupReport {
             id: backup.id,
             last_sequence: backup.last_sequence,

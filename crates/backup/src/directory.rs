@@ -1,10 +1,10 @@
 //! A directory of backups: its marker, its lock, and what is in it.
 
 use crate::content::Content;
-use crate::disk::{self, UNFINISHED, failed, names_in};
+use crate::disk::{self, UNFINISHED, failed};
 use crate::metadata::{self, Backup};
 use situ_engine::{Error, Result};
-use situ_storage::{DirectoryVolume, Error as StorageError, Lock, Volume};
+use situ_storage::{DirectoryVolume, Error as StorageError, Lock, Volume, names_in};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -80,7 +80,7 @@ impl Backups {
             return Backups::open(directory);
         }
         // Makes the directories above it, durably.
-        DirectoryVolume::create(&directory)?;
+        DirectoryVolume::create_private(&directory)?;
         let unfinished = format!("{MARKER}{UNFINISHED}");
         if let Some(stranger) = names_in(&directory)?.into_iter().find(|name| *name != unfinished) {
             return Err(Error::Existence(format!(
@@ -125,8 +125,8 @@ impl Backups {
         }
     }
 
-    fn read(&self, id: u64) -> Result<Backup> {
-        let path = self.directory.join(metadata_name(id));
+    pub(crate) fn read(&self, id: u64) -> Result<Backup> {
+        let path = self.path_of_metadata(id);
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let ids = self.ids()?.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -166,6 +166,10 @@ impl Backups {
         }
     }
 
+    pub(crate) fn path_of_metadata(&self, id: u64) -> PathBuf {
+        self.directory.join(metadata_name(id))
+    }
+
     pub(crate) fn pool(&self) -> PathBuf {
         self.directory.join(FILES)
     }
@@ -203,9 +207,9 @@ impl Backups {
         Ok(metadata::decode(&contents, &name)?)
     }
 
-    /// Removes the file of a backup. The removal is durable after [`sync_names`](disk::sync_names).
+    /// Removes the file of a backup. The removal is durable after [`sync`](disk::sync).
     pub(crate) fn give_up(&self, id: u64) -> Result<()> {
-        Ok(disk::remove(&self.directory.join(metadata_name(id)))?)
+        Ok(disk::remove(&self.path_of_metadata(id))?)
     }
 
     pub(crate) fn shown(&self) -> String {

@@ -22,11 +22,11 @@ pub(crate) fn failed(op: &'static str, path: &Path) -> impl Fn(std::io::Error) -
     move |error| Error::io(op, path.display(), error)
 }
 
-/// Makes the names in a directory durable.
-pub(crate) fn sync_names(directory: &Path) -> Result<()> {
+/// Makes a file durable, or the names in a directory.
+pub(crate) fn sync(path: &Path) -> Result<()> {
     step();
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(failed("sync", directory))
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(failed("sync", path))
 }
 
 /// Renames a file; an existing file of the new name is replaced.
@@ -63,22 +63,11 @@ pub(crate) fn put(directory: &Path, name: &str, contents: &[u8]) -> Result<()> {
         // The next call writes over it.
         let _ = fs::remove_file(&next);
     })?;
-    sync_names(directory)
+    sync(directory)
 }
 
 /// The end of the name of a file that [`put`] has not finished.
 pub(crate) const UNFINISHED: &str = ".new";
-
-/// Returns the names in a directory, sorted. Names that are no text are strangers, and have a replacement character.
-pub(crate) fn names_in(directory: &Path) -> Result<Vec<String>> {
-    let fail = failed("list", directory);
-    let mut names = Vec::new();
-    for entry in fs::read_dir(directory).map_err(&fail)? {
-        names.push(entry.map_err(&fail)?.file_name().to_string_lossy().into_owned());
-    }
-    names.sort();
-    Ok(names)
-}
 
 /// Returns the length of a file; `None` if there is no such file.
 pub(crate) fn length_of(path: &Path) -> Result<Option<u64>> {

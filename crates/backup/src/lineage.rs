@@ -7,7 +7,7 @@
 //! If the files of the store go back to an earlier moment, LINEAGE goes back with them. A checkpoint does not copy it.
 //! A repair removes it.
 
-/// The maximum number of marks: enough for a store with several directories of backups.
+/// The maximum number of marks. Each directory of backups has two.
 const MARKS_MAX: usize = 64;
 
 /// Returns the marks in the contents of LINEAGE. A line that is no mark is left out: its backup is then unknown.

@@ -30,8 +30,8 @@ impl Backups {
     /// Removes all backups but the newest `keep`, and the contents that only they need.
     ///
     /// # Errors
-    /// `keep` is 0; another process changes the directory; the metadata of a backup that stays is damaged; a file
-    /// cannot be removed.
+    /// `keep` is 0; another process changes the directory; the metadata of a backup that stays is damaged, or
+    /// cannot be read; a file cannot be removed.
     pub fn prune(&self, keep: usize) -> Result<PruneReport> {
         if keep == 0 {
             let text = format!("a prune keeps one backup at least; to give up all, remove {}", self.shown());
@@ -65,10 +65,10 @@ impl Backups {
         // Without its metadata, the contents of a backup cannot be told from those that nothing needs.
         if let Some((id, error)) = listing.damaged.into_iter().next() {
             let text = format!("backup {id} would stay, and it is not known what it needs ({error}); remove it first");
-            return Err(Error::Invalid(text));
+            return Err(if error.is_corruption() { Error::Invalid(text) } else { error });
         }
         ids.iter().try_for_each(|id| self.give_up(*id))?;
-        disk::sync_names(self.directory())?;
+        disk::sync(self.directory())?;
         self.workplace()?;
         let mut report = PruneReport {
             removed: ids.to_vec(),

@@ -7,23 +7,20 @@
 //! 3. `RESTORE-MARK` is renamed to CURRENT. So the same step ends the restore, and puts the store in force.
 //!
 //! A restore that was interrupted leaves `RESTORE-MARK`. A call for the same backup goes on: files with the right
-//! contents stay.
+//! contents stay, and are synced.
 //!
 //! **Invariant.** Nothing is changed in a directory that has a CURRENT: it holds a store.
 
 use crate::content::{Content, Kind, read_through};
 use crate::directory::{Backups, Progress};
-use crate::disk::{self, UNFINISHED, failed, length_of, names_in, parts_with_data};
+use crate::disk::{self, UNFINISHED, failed, length_of, parts_with_data};
 use crate::lineage;
 use crate::metadata::Backup;
 use situ_engine::{Error, Result};
-use situ_storage::{DirectoryVolume, FileName, Volume};
+use situ_storage::{DirectoryVolume, FileName, Volume, names_in};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-
-/// The beginning of the name of the file that an unfinished restore leaves.
-const MARKER: &str = "RESTORE-";
 
 /// The account of a restore.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,14 +53,16 @@ impl Backups {
     ) -> Result<RestoreReport> {
         let backup = self.find(id)?;
         let into = into.as_ref();
-        let volume = DirectoryVolume::create(into)?;
+        let volume = DirectoryVolume::create_private(into)?;
         check_place(into, &backup)?;
         let _lock = volume.lock()?;
+        // Another process may have made a store since.
+        check_place(into, &backup)?;
         self.restore_into(&backup, into, progress)
     }
 
     fn restore_into(&self, backup: &Backup, into: &Path, progress: &mut dyn FnMut(Progress)) -> Result<RestoreReport> {
-        let marker = marker_of(backup);
+        let marker = FileName::Restore(backup.mark).to_string();
         let mut report = RestoreReport {
             id: backup.id,
             last_sequence: backup.last_sequence,
@@ -81,6 +80,8 @@ impl Backups {
             let (content, to) = (&entry.content, into.join(name.to_string()));
             let is_there = length_of(&to)? == Some(content.bytes) && content.is_in(&to, &mut read)?;
             if is_there {
+                // The call that copied it may have ended before its sync.
+                disk::sync(&to)?;
                 report.kept_files += 1;
             } else {
                 self.copy(content, &to, &mut read)?;
@@ -88,7 +89,7 @@ impl Backups {
         }
         disk::put(into, &FileName::Lineage.to_string(), &lineage::encode(&[backup.mark]))?;
         disk::rename(&into.join(&marker), &into.join(FileName::Current.to_string()))?;
-        disk::sync_names(into)?;
+        disk::sync(into)?;
         Ok(report)
     }
 
@@ -137,10 +138,6 @@ impl Backups {
     }
 }
 
-fn marker_of(backup: &Backup) -> String {
-    format!("{MARKER}{:032x}", backup.mark)
-}
-
 /// Checks that the directory is empty, or has what an interrupted restore of this backup left.
 fn check_place(into: &Path, backup: &Backup) -> Result<()> {
     let names = names_in(into)?;
@@ -148,18 +145,18 @@ fn check_place(into: &Path, backup: &Backup) -> Result<()> {
     if names.iter().any(|name| name.parse() == Ok(FileName::Current)) {
         return refused("holds a store; name a new directory, or an empty one".to_owned());
     }
-    let ours = marker_of(backup);
-    let is_other = |name: &&String| name.starts_with(MARKER) && **name != ours && !name.ends_with(UNFINISHED);
+    let ours = FileName::Restore(backup.mark);
+    let is_other = |name: &&String| matches!(name.parse(), Ok(FileName::Restore(_))) && name.parse() != Ok(ours);
     if let Some(other) = names.iter().find(is_other) {
         return refused(format!(
             "holds an unfinished restore of another backup ({other}); restore that one, or remove the directory"
         ));
     }
-    let goes_on = names.contains(&ours);
+    let goes_on = names.contains(&ours.to_string());
     let is_expected = |name: &String| match name.parse::<FileName>() {
-        Ok(FileName::Lock) => true,
+        Ok(file) if file == FileName::Lock || file == ours => true,
         Ok(file) => goes_on && (file == FileName::Lineage || backup.entries.contains_key(&file)),
-        Err(_) => *name == ours || name.strip_suffix(UNFINISHED).is_some_and(is_small),
+        Err(_) => name.strip_suffix(UNFINISHED).is_some_and(is_small),
     };
     match names.iter().find(|name| !is_expected(name)) {
         None => Ok(()),
@@ -169,5 +166,5 @@ fn check_place(into: &Path, backup: &Backup) -> Result<()> {
 
 /// Returns true for a file that a restore writes as a whole.
 fn is_small(name: &str) -> bool {
-    name.starts_with(MARKER) || name.parse() == Ok(FileName::Lineage)
+    matches!(name.parse(), Ok(FileName::Restore(_) | FileName::Lineage))
 }

@@ -2,7 +2,7 @@
 //!
 //! 1. The store offers each table and each sealed segment ([`link`](Volume::link)). If the pool has its content, that
 //!    is all. A file that the store's number makes known is compared at both ends. Any other file is compared with the
-//!    contents of its length.
+//!    contents of its length and first page.
 //! 2. The store writes all else: at its own pace, and into the workplace. A finished table and a synced page file move
 //!    into the pool at once, under the hash of their contents. So an interrupted backup keeps what it has copied.
 //! 3. At the end the rest moves, the manifest and the small files ([`finish`](Target::finish)).
@@ -12,7 +12,7 @@
 //!
 //! **Threads.** The store's caller. The trait asks for more, so the state has a lock.
 
-use crate::content::{Content, Kind, are_equal, ends_are_equal};
+use crate::content::{Content, Kind, are_equal, ends_are_equal, first_page, first_page_of};
 use crate::directory::{Backups, OnBytes};
 use crate::disk::{self, failed, length_of, parts_with_data};
 use crate::metadata::Entry;
@@ -51,6 +51,8 @@ struct State {
     made: Made,
     /// The files that the store has offered.
     offered: HashSet<FileName>,
+    /// The hashes of first pages in the pool, as far as they were compared. `None`: the file cannot be read.
+    first_pages: HashMap<Content, Option<u128>>,
 }
 
 /// The files of a backup, and what the pool took for them.
@@ -90,8 +92,8 @@ impl Target {
                 shared.adopt(name, Content::of_file(&shared.path(name), Kind::of(name))?)?;
             }
         }
-        disk::sync_names(&shared.backups.pool())?;
-        disk::sync_names(shared.backups.directory())?;
+        disk::sync(&shared.backups.pool())?;
+        disk::sync(shared.backups.directory())?;
         Ok(lock(&shared.state).made.clone())
     }
 }
@@ -127,12 +129,23 @@ impl Shared {
         {
             return Ok(Some(*content));
         }
-        for content in self.by_bytes.get(&(kind, file.bytes())).into_iter().flatten() {
-            if self.has(content)? && are_equal(&self.backups.path_of(content), file)? {
+        let Some(candidates) = self.by_bytes.get(&(kind, file.bytes())) else { return Ok(None) };
+        // Segments have one length, and the pool can have thousands.
+        let first = Some(first_page(file)?);
+        for content in candidates {
+            if self.first_page_of(content) == first
+                && self.has(content)?
+                && are_equal(&self.backups.path_of(content), file)?
+            {
                 return Ok(Some(*content));
             }
         }
         Ok(None)
+    }
+
+    fn first_page_of(&self, content: &Content) -> Option<u128> {
+        let read = || first_page_of(&self.backups.path_of(content), content.bytes);
+        *lock(&self.state).first_pages.entry(*content).or_insert_with(read)
     }
 
     fn has(&self, content: &Content) -> Result<bool> {

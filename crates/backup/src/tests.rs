@@ -1,15 +1,19 @@
 //! Kills at each change of a file, formats, and damage.
 
-use crate::content::Content;
+use crate::content::{Content, Kind};
+use crate::target::Target;
 use crate::{Backups, Depth, lineage, metadata};
 use situ_engine::{
-    Compression, Error, KeyspaceOptions, Options, Result, Store, StoreBuilder, WriteBatch, verify_directory,
+    Compression, Error, KeyspaceOptions, Options, RepairOptions, Result, Store, StoreBuilder, WriteBatch,
+    repair_directory, verify_directory,
 };
-use situ_storage::FileName;
+use situ_storage::{FileName, Reader, Volume};
 use std::cell::Cell;
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 thread_local! {
     /// The number of changes that the thread may make before it is killed.
@@ -168,7 +172,14 @@ fn a_restore_that_is_killed_anywhere_is_gone_on_with() {
         }
         assert!(Store::open_read_only(at("one")).is_err(), "no store yet");
         let other = backups.restore(Some(2), at("one"), &mut |_| {});
-        if at("one").join(format!("RESTORE-{:032x}", backups.find(Some(1)).unwrap().mark)).exists() {
+        let mark = FileName::Restore(backups.find(Some(1)).unwrap().mark);
+        if at("one").join(mark.to_string()).exists() {
+            for refused in
+                [Store::open(at("one")).map(drop), repair_directory(at("one"), RepairOptions::default()).map(drop)]
+            {
+                let error = refused.unwrap_err();
+                assert!(error.to_string().contains("run `situ backup restore` again"), "{error}");
+            }
             let error = other.unwrap_err();
             assert!(error.to_string().contains("unfinished restore of another backup"), "{error}");
         } else {
@@ -200,6 +211,26 @@ fn a_restore_that_is_killed_anywhere_is_gone_on_with() {
         fs::remove_dir_all(&into).unwrap();
     }
     assert!(kept_files > 20, "{kept_files} files were kept");
+}
+
+/// A process can be killed after it wrote a file, and before the sync.
+#[test]
+fn a_resumed_restore_syncs_the_files_that_it_keeps() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let store = open(&at("store"), true);
+    write(&store, 0..400, 1);
+    let backups = Backups::open_or_make(at("backups")).unwrap();
+    backups.create(&store).unwrap();
+    let restore = || backups.restore(None, at("again"), &mut |_| {}).unwrap();
+    let files = restore().files;
+    let mark = FileName::Restore(backups.find(None).unwrap().mark);
+    fs::rename(at("again/CURRENT"), at("again").join(mark.to_string())).unwrap();
+    // The marker and LINEAGE take three changes each, CURRENT two. CURRENT is no kept file.
+    let changes = 3 + (files - 1) + 3 + 2;
+    // The last change but one puts the store in force.
+    assert!(files > 5 && kill_after(changes - 2, restore).is_none(), "{files} files");
+    assert_eq!(kill_after(changes, restore).unwrap().kept_files, files - 1);
 }
 
 #[test]
@@ -234,6 +265,46 @@ impl Sorted for Vec<Content> {
     fn tap_sorted(mut self) -> Self {
         self.sort_by_key(ToString::to_string);
         self
+    }
+}
+
+/// A file of the store that counts its reads.
+struct Counted<'a>(&'a [u8], AtomicU64);
+
+impl Reader for Counted<'_> {
+    fn path(&self) -> &str {
+        "counted"
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> situ_storage::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        into.copy_from_slice(&self.0[offset as usize..][..into.len()]);
+        Ok(())
+    }
+}
+
+/// All segments have one length. Each new one was compared with each one in the pool.
+#[test]
+fn a_file_is_compared_only_with_those_that_begin_as_it_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let backups = Backups::open_or_make(directory.path()).unwrap();
+    fs::create_dir(backups.pool()).unwrap();
+    let contents: Vec<Vec<u8>> = (0..20).map(|byte| vec![byte; 8192]).collect();
+    for bytes in &contents[1..] {
+        let file = directory.path().join("file");
+        fs::write(&file, bytes).unwrap();
+        let content = Content::of_file(&file, Kind::Values).unwrap();
+        fs::rename(file, backups.path_of(&content)).unwrap();
+    }
+    let target = Target::new(&backups, Default::default(), Arc::new(|_| {})).unwrap();
+    for (number, (bytes, reads)) in contents.iter().zip([1, 2, 2]).enumerate() {
+        let file = Counted(bytes, AtomicU64::new(0));
+        assert_eq!(target.link(FileName::Values(number as u64), &file).unwrap(), number > 0);
+        assert_eq!(file.1.into_inner(), reads, "{number}");
     }
 }
 

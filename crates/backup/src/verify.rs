@@ -34,7 +34,8 @@ pub struct BackupDamage {
 impl fmt::Display for BackupDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ids = self.backups.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        write!(f, "{}: {} (backups {ids})", self.file.display(), self.what)
+        let backups = if self.backups.len() == 1 { "backup" } else { "backups" };
+        write!(f, "{}: {} ({backups} {ids})", self.file.display(), self.what)
     }
 }
 
@@ -56,8 +57,8 @@ impl Backups {
     /// Verifies a backup, or all of them without `id`. Contents that several backups need are read once.
     ///
     /// # Errors
-    /// There is no such backup, or a file may not be read. Damage is no error: it is in the report, as is a file that
-    /// the disk does not read.
+    /// There is no such backup, or a file cannot be read for a reason outside of it, such as missing rights. Damage is
+    /// no error: it is in the report, as is a file that the disk does not read.
     pub fn verify(&self, id: Option<u64>, depth: Depth, progress: &mut dyn FnMut(Progress)) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         let mut listing = self.list()?;
@@ -71,14 +72,14 @@ impl Backups {
         }
         for (id, error) in listing.damaged {
             report.backups.push(id);
-            match error {
-                Error::Storage(StorageError::Corruption(damage)) => report.damages.push(BackupDamage {
-                    file: PathBuf::from(&damage.file),
-                    what: format!("expected {}, found {}", damage.expected, damage.found),
-                    backups: vec![id],
-                }),
+            let what = match error {
+                Error::Storage(StorageError::Corruption(damage)) => {
+                    format!("expected {}, found {}", damage.expected, damage.found)
+                }
+                Error::Storage(error) if !error.is_not_of_the_file() => error.to_string(),
                 error => return Err(error),
-            }
+            };
+            report.damages.push(BackupDamage { file: self.path_of_metadata(id), what, backups: vec![id] });
         }
         report.backups.extend(listing.backups.iter().map(|backup| backup.id));
         report.backups.sort_unstable();
@@ -119,7 +120,7 @@ impl Backups {
             Ok(found) if found == (content.bytes, content.hash) => Ok(None),
             Ok((_, hash)) => Ok(Some(format!("has the XXH3-128 {hash:032x}, which is not that of its name"))),
             Err(StorageError::NotFound { .. }) => Ok(Some("is missing".to_owned())),
-            Err(error) if error.is_permission_denied() => Err(error.into()),
+            Err(error) if error.is_not_of_the_file() => Err(error.into()),
             Err(error) => Ok(Some(error.to_string())),
         }
     }

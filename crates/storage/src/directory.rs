@@ -37,10 +37,10 @@ use rustix::fs::{
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2, retry_on_intr};
 use situ_base::lock;
 use situ_device::{Buffer, Drive, Nature, PAGE_BYTES, Space};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -113,7 +113,18 @@ impl DirectoryVolume {
     /// The system refuses.
     pub fn create(directory: impl Into<PathBuf>) -> Result<DirectoryVolume> {
         let directory = directory.into();
-        make_directory(&directory)?;
+        make_directory(&directory, 0o777)?;
+        DirectoryVolume::open(directory)
+    }
+
+    /// As [`create`](DirectoryVolume::create), for a copy of a store: a directory that is created belongs to its owner
+    /// alone (mode 0700). Those above it, and one that exists, do not.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn create_private(directory: impl Into<PathBuf>) -> Result<DirectoryVolume> {
+        let directory = directory.into();
+        make_directory(&directory, 0o700)?;
         DirectoryVolume::open(directory)
     }
 
@@ -213,8 +224,24 @@ impl DirectoryVolume {
     }
 }
 
-/// Makes a directory and those above it, unless they exist.
-fn make_directory(directory: &Path) -> Result<()> {
+/// Returns the names in a directory, sorted, without the `lost+found` of a file system. A name that is no text has a
+/// replacement character.
+///
+/// # Errors
+/// The system refuses.
+pub fn names_in(directory: &Path) -> Result<Vec<String>> {
+    let fail = |e| Error::io("list", directory.display(), e);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).map_err(fail)? {
+        names.push(entry.map_err(fail)?.file_name().to_string_lossy().into_owned());
+    }
+    names.retain(|name| name != "lost+found");
+    names.sort();
+    Ok(names)
+}
+
+/// Makes a directory with this mode, and those above it, unless they exist.
+fn make_directory(directory: &Path, mode: u32) -> Result<()> {
     if directory.is_dir() {
         return Ok(());
     }
@@ -224,8 +251,8 @@ fn make_directory(directory: &Path) -> Result<()> {
         // The root, or no name at all.
         None => return Ok(()),
     };
-    make_directory(parent)?;
-    match fs::create_dir(directory) {
+    make_directory(parent, 0o777)?;
+    match DirBuilder::new().mode(mode).create(directory) {
         Ok(()) => {}
         // Another thread or process was faster; or it is a file, and opening says so.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()),

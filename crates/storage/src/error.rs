@@ -1,5 +1,6 @@
 //! The errors below the engine, as values that name the place and the cure.
 
+use rustix::io::Errno;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -131,6 +132,14 @@ impl Error {
         matches!(self, Error::Io { source, .. } if matches!(source.kind(), ConnectionAborted | TimedOut))
     }
 
+    /// Returns true if the error says nothing about the file: the caller lacks a right, memory or a free descriptor, or
+    /// the disk did not answer.
+    pub fn is_not_of_the_file(&self) -> bool {
+        let is_out_of_files = matches!(self, Error::Io { source, .. }
+            if matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE)));
+        self.is_permission_denied() || self.is_out_of_memory() || self.is_unreachable() || is_out_of_files
+    }
+
     /// Returns true if the disk is full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::NoSpace { .. })
@@ -201,5 +210,8 @@ mod tests {
         assert!(Error::io("write", "a.log", io::Error::from_raw_os_error(27)).is_no_space());
         let lost = Error::io("sync", "a.log", io::Error::new(io::ErrorKind::ConnectionAborted, "the node is lost"));
         assert!(lost.is_unreachable() && !full.is_unreachable());
+        let [io, descriptors] = [Errno::IO, Errno::MFILE].map(|errno| Error::io("open", "a.log", errno.into()));
+        assert!(lost.is_not_of_the_file() && descriptors.is_not_of_the_file());
+        assert!(!io.is_not_of_the_file() && !rot.is_not_of_the_file());
     }
 }

@@ -36,7 +36,7 @@ mod reads;
 mod traces;
 mod volume;
 
-pub use directory::DirectoryVolume;
+pub use directory::{DirectoryVolume, names_in};
 pub use error::{Corruption, Error, Result};
 pub use excerpt::Excerpt;
 pub use name::{FileMeta, FileName};

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// The beginning of the name of an unfinished restore's file.
+const RESTORE: &str = "RESTORE-";
+
 /// A file of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -41,6 +44,9 @@ pub enum FileName {
     Damaged(u64),
     /// `000078.values`: a segment of a value log (`docs/formats/values.md`).
     Values(u64),
+    /// `RESTORE-` and 32 hexadecimal digits: an unfinished restore, and the mark of its backup
+    /// (`docs/formats/backup.md`).
+    Restore(u128),
 }
 
 impl FileName {
@@ -67,7 +73,8 @@ impl FileName {
             | FileName::Member
             | FileName::Superblock
             | FileName::Clock
-            | FileName::Images => None,
+            | FileName::Images
+            | FileName::Restore(_) => None,
         }
     }
 }
@@ -92,6 +99,7 @@ impl fmt::Display for FileName {
             FileName::Temporary(n) => write!(f, "{n:06}.tmp"),
             FileName::Damaged(n) => write!(f, "{n:06}.damaged"),
             FileName::Values(n) => write!(f, "{n:06}.values"),
+            FileName::Restore(mark) => write!(f, "{RESTORE}{mark:032x}"),
         }
     }
 }
@@ -118,6 +126,10 @@ impl FromStr for FileName {
             "SUPERBLOCK" => FileName::Superblock,
             "CLOCK" => FileName::Clock,
             "IMAGES" => FileName::Images,
+            _ if text.starts_with(RESTORE) => {
+                let mark = u128::from_str_radix(&text[RESTORE.len()..], 16);
+                FileName::Restore(mark.map_err(|_| NotAFileName)?)
+            }
             _ => match text.strip_prefix("MANIFEST-") {
                 Some(rest) => match rest.strip_suffix(".copy") {
                     Some(digits) => FileName::ManifestCopy(number(digits)?),
@@ -172,6 +184,7 @@ mod tests {
             FileName::Temporary(0),
             FileName::Damaged(34),
             FileName::Values(56),
+            FileName::Restore(0xab),
         ] {
             assert_eq!(name.to_string().parse(), Ok(name));
         }
@@ -191,6 +204,8 @@ mod tests {
             "000005.copy",
             "000001.log.bak",
             "99999999999999999999999.log",
+            "RESTORE-ab",
+            "RESTORE-000000000000000000000000000000AB",
         ] {
             assert_eq!(text.parse::<FileName>(), Err(NotAFileName), "{text}");
         }

@@ -5,6 +5,7 @@ use situ_backup::{Backups, Depth};
 use situ_engine::{Error, Store};
 use situ_storage::{DirectoryVolume, Volume};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn damage_is_named_and_never_restored_and_a_new_backup_replaces_what_was_removed() {
@@ -99,6 +100,48 @@ fn damaged_metadata_is_listed_and_a_prune_removes_nothing_that_it_may_need() {
     assert!(matches!(backups.remove(&[7]), Err(Error::Existence(_))));
     assert_eq!(backups.prune(1).unwrap().removed, [1]);
     assert_eq!(restored(&backups, None), contents(&store));
+}
+
+/// One metadata file that could not be read ended the verification of all, and a prune said to remove its backup.
+#[test]
+fn metadata_that_cannot_be_read_is_a_damage_and_no_reason_to_remove_a_backup() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let store = open(&at("store"), false);
+    let backups = Backups::open_or_make(at("backups")).unwrap();
+    backups.create(&store).unwrap();
+    backups.create(&store).unwrap();
+    // A read of a directory is an error of the system.
+    fs::remove_file(at("backups/000001.json")).unwrap();
+    fs::create_dir(at("backups/000001.json")).unwrap();
+    let report = backups.verify(None, Depth::Contents, &mut |_| {}).unwrap();
+    let [damage] = &report.damages[..] else { panic!("{report:?}") };
+    let text = damage.to_string();
+    assert!(damage.file == at("backups/000001.json") && text.ends_with("(backup 1)"), "{text}");
+    assert!(report.backups == [1, 2] && report.files > 0);
+    let error = backups.remove(&[2]).unwrap_err();
+    assert!(matches!(error, Error::Storage(_)) && !error.to_string().contains("remove"), "{error}");
+    assert_eq!(backups.list().unwrap().backups.len(), 1);
+}
+
+/// A new file system has this directory.
+#[test]
+fn the_root_of_a_file_system_takes_backups_and_restores_and_a_new_directory_is_private() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let store = open(&at("store"), false);
+    write(&store, 0..10, 1);
+    fs::create_dir_all(at("disk/lost+found")).unwrap();
+    fs::create_dir_all(at("other disk/lost+found")).unwrap();
+    let backups = Backups::open_or_make(at("disk")).unwrap();
+    backups.create(&store).unwrap();
+    backups.restore(None, at("other disk"), &mut |_| {}).unwrap();
+    assert_eq!(contents_at(&at("other disk")), contents(&store));
+    backups.restore(None, at("restored"), &mut |_| {}).unwrap();
+    Backups::open_or_make(at("backups")).unwrap();
+    for private in ["restored", "backups"] {
+        assert_eq!(fs::metadata(at(private)).unwrap().permissions().mode() & 0o777, 0o700, "{private}");
+    }
 }
 
 #[test]

@@ -2,9 +2,11 @@
 
 use crate::common::*;
 use situ_backup::Backups;
+use situ_base::lock;
 use situ_engine::Store;
 use std::fs;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 /// Returns a store whose tables and segments change no more.
 fn still(at: &Path, value_log: bool) -> Store {
@@ -62,7 +64,7 @@ fn tables_of_another_course_of_a_store_are_not_taken_for_known_ones() {
             let store = open(name);
             if name == "two" {
                 // The first backup of the other course took a number after its moment, for LINEAGE.
-                store.set_lineage(&store.lineage().unwrap()).unwrap();
+                store.change_lineage(<[u8]>::to_vec).unwrap();
             }
             write(&store, 0..100, byte);
             let report = backups.create(&store).unwrap();
@@ -159,6 +161,20 @@ fn two_directories_of_backups_know_a_store_both() {
             assert_eq!(report.base, (round > 0).then_some(round), "{report:?}");
         }
     }
+    // One that is made while the other one is on its way.
+    let (inner, inner_store) = (both[1].clone(), store.clone());
+    let made = Mutex::new(None);
+    write(&store, 0..10, 9);
+    let on_bytes = move |_| {
+        lock(&made).get_or_insert_with(|| inner.create(&inner_store).unwrap());
+    };
+    both[0].create_with(&store, Arc::new(on_bytes)).unwrap();
+    assert_eq!(both[1].list().unwrap().backups.len(), 4);
+    for backups in &both {
+        assert_eq!(backups.create(&store).unwrap().base, Some(4));
+    }
+    // The newest two of each.
+    assert_eq!(store.lineage().unwrap().iter().filter(|byte| **byte == b'\n').count(), 4);
     // A store that is made where another one was knows none of them.
     store.close().unwrap();
     for (name, _) in files(&at("store"), &["CURRENT", ".table", ".log", ".spare", ".values", "IDENTITY"]) {

@@ -34,8 +34,9 @@ use crate::versions::manifest::Manifest;
 use crate::versions::version::Version;
 use crate::{Error, Result};
 use situ_device::{Buffer, PAGE_BYTES};
-use situ_storage::{DirectoryVolume, FileName, Volume};
+use situ_storage::{DirectoryVolume, Error as StorageError, FileName, Reader, Volume, names_in};
 use situ_values::Phase;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -93,7 +94,15 @@ impl Store {
     /// The directory holds files; the store takes no writes; a flush fails; a file cannot be read, linked or written.
     pub fn checkpoint(&self, directory: impl AsRef<Path>) -> Result<CheckpointReport> {
         self.check_writable()?;
-        self.checkpoint_into(&(Arc::new(DirectoryVolume::create(directory.as_ref())?) as Arc<dyn Volume>))
+        let directory = directory.as_ref();
+        let target: Arc<dyn Volume> = Arc::new(DirectoryVolume::create_private(directory)?);
+        if let Some(stranger) = names_in(directory)?.into_iter().find(|name| name.parse::<FileName>().is_err()) {
+            return Err(Error::Existence(format!(
+                "{} holds other files ({stranger}), and a checkpoint needs an empty place; name a new directory, or an empty one",
+                directory.display()
+            )));
+        }
+        self.checkpoint_into(&target)
     }
 
     /// As [`checkpoint`](Store::checkpoint), into an empty volume.
@@ -182,7 +191,7 @@ impl Store {
 
         for (_, file) in moment.versions.iter().flat_map(|version| version.files()) {
             let name = FileName::Table(file.meta.number);
-            if target.link(name, &*source.open(name)?)? {
+            if self.link(&**target, name)? {
                 report.shared_tables += 1;
             } else {
                 report.copied_bytes += self.copy(&**target, name)?;
@@ -191,7 +200,7 @@ impl Store {
         }
         for segment in moment.versions.iter().flat_map(|version| version.segments.files()) {
             let name = FileName::Values(segment.number);
-            if !(self.is_sealed(segment.number)? && target.link(name, &*source.open(name)?)?) {
+            if !(self.is_sealed(segment.number)? && self.link(&**target, name)?) {
                 report.copied_bytes += self.copy_pages(&**target, name)?;
             }
         }
@@ -204,6 +213,16 @@ impl Store {
     fn is_sealed(&self, segment: u64) -> Result<bool> {
         let found = self.core().versions.source.values.log()?.segment(segment);
         Ok(found.is_some_and(|segment| segment.phase == Phase::Sealed))
+    }
+
+    /// Offers a file to the target. Returns true if the target has it now.
+    fn link(&self, to: &dyn Volume, name: FileName) -> Result<bool> {
+        self.pace(0)?;
+        let file = self.core().versions.volume.open(name)?;
+        let linked = to.link(name, &Paced { store: self, file: &*file });
+        // The cause of the error, if the store closes.
+        self.pace(0)?;
+        Ok(linked?)
     }
 
     /// Copies a written-once file durably. Returns its length.
@@ -243,5 +262,30 @@ impl Store {
         self.core().health.check_open()?;
         self.core().work.budgets.pacer.pace(bytes as u64);
         Ok(())
+    }
+}
+
+/// A file that a target may read to compare it, at the pace of a copy. Reads fail when the store closes.
+struct Paced<'a> {
+    store: &'a Store,
+    file: &'a dyn Reader,
+}
+
+impl Reader for Paced<'_> {
+    fn path(&self) -> &str {
+        self.file.path()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+
+    fn file(&self) -> Option<&File> {
+        self.file.file()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> situ_storage::Result<()> {
+        self.store.pace(into.len()).map_err(|error| StorageError::Invalid(error.to_string()))?;
+        self.file.read_at(offset, into)
     }
 }

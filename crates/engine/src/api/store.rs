@@ -626,19 +626,22 @@ impl Store {
         Ok(lineage)
     }
 
-    /// Puts `lineage` in place of the contents of the file LINEAGE: durably, and as a whole.
+    /// Puts what `change` makes of the contents of the file LINEAGE in their place: durably, and as a whole. One call
+    /// at a time changes the file.
     ///
     /// # Errors
-    /// The store takes no writes, or is closing; the file cannot be written.
-    pub fn set_lineage(&self, lineage: &[u8]) -> Result<()> {
+    /// The store takes no writes, or is closing; the file cannot be read or written.
+    pub fn change_lineage(&self, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Result<()> {
         let _guest = self.core().health.enter()?;
         self.check_writable()?;
         let (versions, volume) = (&self.core().versions, &self.core().versions.volume);
+        let _editor = versions.edit()?;
+        let lineage = change(&self.lineage()?);
         // A volume has one replacement at a time, and others replace files, too.
         let next = FileName::Temporary(versions.new_number());
         let write = || {
             let mut file = volume.create(next, lineage.len() as u64)?;
-            file.append(lineage)?;
+            file.append(&lineage)?;
             file.finish()?;
             volume.rename(next, FileName::Lineage)?;
             volume.sync_names()

@@ -56,8 +56,8 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// The store is closed meanwhile; a file cannot be read for a reason that says nothing about it, such as missing
-    /// rights.
+    /// The store is closed meanwhile; a file cannot be read for a reason that says nothing about it: missing rights, no
+    /// memory, no free descriptor, a disk that does not answer.
     pub fn verify(&self, bytes_per_s_max: u64, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
         let core = self.core();
         let _guest = core.health.enter()?;
@@ -158,7 +158,13 @@ impl Reading<'_> {
         };
         match keyspace.get(key) {
             Ok(_) => Ok(()),
-            Err(Error::Storage(error)) => self.fail(format!("the keyspace {:?}", keyspace.name()), error),
+            Err(Error::Storage(error)) => {
+                let place = match &error {
+                    StorageError::Io { path, .. } | StorageError::NotFound { path } => path.clone(),
+                    _ => format!("the keyspace {:?}", keyspace.name()),
+                };
+                self.fail(place, error)
+            }
             Err(Error::KeyspaceDropped { .. }) => Ok(()),
             Err(error) => Err(error),
         }
@@ -169,11 +175,13 @@ impl Reading<'_> {
     /// # Errors
     /// The error says nothing about the file.
     fn fail(&mut self, place: String, error: StorageError) -> Result<()> {
-        if error.is_permission_denied() || error.is_out_of_memory() {
+        if error.is_not_of_the_file() {
             return Err(error.into());
         }
-        self.store.core().versions.source.damaged.note(&Error::Storage(error.clone()));
-        self.report.add(damage_of(&place, error));
+        let damage = damage_of(&place, error);
+        // A file that cannot be read counts as damaged, too.
+        self.store.core().versions.source.damaged.note(&StorageError::Corruption(Box::new(damage.clone())).into());
+        self.report.add(damage);
         Ok(())
     }
 }

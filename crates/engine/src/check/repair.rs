@@ -47,7 +47,9 @@ use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Options, setters};
 use crate::base::places::{Found, HomeVolume, Purpose, Volumes};
 use crate::check::verify::{check_identity, differences};
-use crate::opening::open::{Built, Ground, IDENTITY, KeyspaceChoices, refuse_hash_store, remove};
+use crate::opening::open::{
+    Built, Ground, IDENTITY, KeyspaceChoices, refuse_hash_store, refuse_unfinished_restore, remove,
+};
 use crate::opening::state::{KeyspaceState, StoreState, needed_logs};
 use crate::opening::values::open_values;
 use crate::versions::manifest;
@@ -118,7 +120,9 @@ pub fn repair_store(home: &HomeVolume, env: &Env, options: RepairOptions) -> Res
     if home.is_empty()? {
         return Err(Error::Existence(format!("there is no store in {}", at_home.location())));
     }
-    refuse_hash_store(&**at_home, &at_home.list()?)?;
+    let files = at_home.list()?;
+    refuse_hash_store(&**at_home, &files)?;
+    refuse_unfinished_restore(&**at_home, &files)?;
     let purpose = if options.dry_run { Purpose::Survey } else { Purpose::Repair };
     let found = options.options.places.find(home, env, purpose)?;
     let Found { volumes, locks: _locks, damages, notes, gives_up_files, gives_up_log } = found;
@@ -216,11 +220,11 @@ struct Repair {
     gives_up_log: bool,
 }
 
-/// Returns true if a failure comes from the data on the disk, and not from the caller's rights or the program.
+/// Returns true if a failure comes from the data on the disk, and from nothing outside of it.
 fn is_damage(error: &StorageError) -> bool {
     match error {
         StorageError::Corruption(_) | StorageError::NotFound { .. } => true,
-        StorageError::Io { .. } => !error.is_permission_denied(),
+        StorageError::Io { .. } => !error.is_not_of_the_file(),
         _ => false,
     }
 }
@@ -662,14 +666,14 @@ impl Repair {
 /// Returns the tables of a keyspace that are damaged, or are not those that the manifest names.
 ///
 /// # Errors
-/// There is no memory to look at a table.
+/// A table cannot be read, for a reason outside of it.
 fn unsound_tables(state: &StoreState, id: u32, keyspace: &KeyspaceState) -> Result<HashSet<u64>> {
     let mut unsound = HashSet::new();
     for (_, file) in keyspace.version.files() {
         let checked = file.table().and_then(|table| table.verify(&mut |_| {}).map(|_| table));
         let is_sound = match checked {
             Ok(table) => differences(state, id, &file.meta, &table).is_empty(),
-            Err(error) if error.is_out_of_memory() => return Err(error.into()),
+            Err(error) if error.is_not_of_the_file() => return Err(error.into()),
             Err(_) => false,
         };
         if !is_sound {

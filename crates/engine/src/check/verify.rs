@@ -18,8 +18,8 @@
 //! files come and go between the steps.
 //!
 //! **Failure**: all damages are collected, up to [`DAMAGES_MAX`]; data that the disk does not return is a damage as
-//! well. A volume that cannot be listed, or holds no store, is an error, and so is a file that the caller has no right
-//! to read.
+//! well. A volume that cannot be listed, or holds no store, is an error, and so is a file that cannot be read
+//! for a reason outside of it: no right, no memory, no free descriptor, a node that does not answer.
 
 use crate::base::batch::Record;
 use crate::base::damage::{Damage, damage_of, is_known};
@@ -27,7 +27,7 @@ use crate::base::options::DEFAULT_KEYSPACE_ID;
 use crate::base::options::{Options, open_tables_max};
 use crate::base::places::{HomeVolume, MakePlaces, Plain, Purpose};
 use crate::check::values::{Beside, for_each_lost_value};
-use crate::opening::open::IDENTITY;
+use crate::opening::open::{IDENTITY, refuse_unfinished_restore};
 use crate::opening::replay::{adjoins, check_closed, check_head, check_in_use, follows, record_error};
 use crate::opening::state::{KeyspaceState, StoreState, needed_logs};
 use crate::opening::values::open_values;
@@ -147,8 +147,8 @@ pub fn verify_home(home: &Arc<dyn Volume>, progress: &mut dyn FnMut(VerifyProgre
 /// calls `progress` now and then. See `verify.rs` for the checks and their cost.
 ///
 /// # Errors
-/// There is no store, its files cannot be listed, or the caller has no right to read one of them. Damage is not an
-/// error but part of the report.
+/// There is no store, its files cannot be listed, or one cannot be read for a reason outside of it, such as missing
+/// rights. Damage is not an error but part of the report.
 pub fn verify(volume: &Arc<dyn Volume>, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     verify_store(&HomeVolume::given(Arc::clone(volume)), &Plain, env, progress)
 }
@@ -174,6 +174,7 @@ pub fn verify_store(
     let volumes = &found.volumes;
     let volume = volumes.volume();
     let files = volume.list()?;
+    refuse_unfinished_restore(&**volume, &files)?;
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
     }
@@ -226,7 +227,7 @@ struct Verifier<'a> {
     files: Vec<FileMeta>,
     bytes_total: u64,
     report: VerifyReport,
-    /// The first error that says nothing about its file: no right to read it, or no memory.
+    /// The first error that [says nothing about its file](StorageError::is_not_of_the_file).
     refused: Option<StorageError>,
     progress: &'a mut dyn FnMut(VerifyProgress),
 }
@@ -270,7 +271,7 @@ impl Verifier<'_> {
 
     /// Notes an error as a damage, but for an error that says nothing about the file.
     fn fail_at(&mut self, place: &str, error: StorageError) {
-        if error.is_permission_denied() || error.is_out_of_memory() {
+        if error.is_not_of_the_file() {
             self.refused.get_or_insert(error);
         } else {
             self.report.add(damage_of(place, error));

@@ -487,12 +487,26 @@ pub(crate) fn refuse_hash_store(volume: &dyn Volume, files: &[FileMeta]) -> Resu
     })
 }
 
+/// Refuses a directory whose restore has not ended. Its tables are whole, and a part of the backup's.
+pub(crate) fn refuse_unfinished_restore(volume: &dyn Volume, files: &[FileMeta]) -> Result<()> {
+    let location = volume.location();
+    match files.iter().find(|file| matches!(file.name, FileName::Restore(_))) {
+        Some(file) if files.iter().all(|file| file.name != FileName::Current) => Err(Error::Existence(format!(
+            "{location} holds an unfinished restore ({}); run `situ backup restore` again, with the same backup, or remove the \
+             directory",
+            file.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Checks that there is no store yet. A crash while a store is being made leaves an empty log and perhaps a manifest,
 /// but no `CURRENT`; that is still no store. Anything more without `CURRENT` is a user's data.
 fn check_unborn(volume: &Arc<dyn Volume>) -> Result<()> {
     let location = volume.location();
     let files = volume.list()?;
     refuse_hash_store(&**volume, &files)?;
+    refuse_unfinished_restore(&**volume, &files)?;
     let tables = files.iter().any(|f| matches!(f.name, FileName::Table(_) | FileName::Values(_)));
     let logs = needed_logs(&StoreState::default(), files.iter().map(|f| f.name));
     let mut records = 0;

@@ -8,10 +8,11 @@ use situ_engine::{
     repair_directory, verify_directory,
 };
 use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_machine_everywhere, for_each_seed};
-use situ_storage::{FileName, Volume};
+use situ_storage::{DirectoryVolume, FileMeta, FileName, Lock, PageFile, Reader, Space, Volume, Writer};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn open(env: &Env, volume: &SimVolume, options: Options) -> Result<Store> {
     StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone()))
@@ -233,6 +234,92 @@ fn tables_of_a_directory_are_shared() {
     assert_eq!(contents(store.default_keyspace(), None).len(), 500);
 }
 
+/// A directory that stores share with a file system, and one with a stranger's files.
+#[test]
+fn a_checkpoint_needs_an_empty_directory_and_makes_a_private_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let store = Store::open(at("store")).unwrap();
+    std::fs::create_dir_all(at("full")).unwrap();
+    std::fs::write(at("full/notes"), "x").unwrap();
+    let error = store.checkpoint(at("full")).unwrap_err();
+    assert!(error.to_string().contains("holds other files (notes), and a checkpoint needs an empty place"), "{error}");
+    assert_eq!(std::fs::read_dir(at("full")).unwrap().count(), 1);
+    std::fs::create_dir_all(at("disk/lost+found")).unwrap();
+    store.checkpoint(at("disk")).unwrap();
+    store.checkpoint(at("above/new")).unwrap();
+    let mode = |name: &str| std::fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("above/new"), mode("above"), mode("disk")), (0o700, mode("full"), mode("full")));
+}
+
+/// A target that compares files for as long as they can be read, while the store is closed.
+struct Comparing {
+    inner: DirectoryVolume,
+    store: Store,
+}
+
+impl Volume for Comparing {
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+    fn create(&self, name: FileName, bound: u64) -> situ_storage::Result<Box<dyn Writer>> {
+        self.inner.create(name, bound)
+    }
+    fn open(&self, name: FileName) -> situ_storage::Result<Arc<dyn Reader>> {
+        self.inner.open(name)
+    }
+    fn link(&self, _: FileName, file: &dyn Reader) -> situ_storage::Result<bool> {
+        let store = self.store.clone();
+        std::thread::spawn(move || store.close());
+        let started = Instant::now();
+        // A backup of a large pool takes hours.
+        while started.elapsed() < Duration::from_secs(10) {
+            file.read_at(0, &mut [0])?;
+        }
+        Ok(true)
+    }
+    fn create_pages(&self, name: FileName, bytes: u64) -> situ_storage::Result<Arc<dyn PageFile>> {
+        self.inner.create_pages(name, bytes)
+    }
+    fn open_pages(&self, name: FileName) -> situ_storage::Result<Arc<dyn PageFile>> {
+        self.inner.open_pages(name)
+    }
+    fn replace(&self, name: FileName, contents: &[u8]) -> situ_storage::Result<()> {
+        self.inner.replace(name, contents)
+    }
+    fn rename(&self, from: FileName, to: FileName) -> situ_storage::Result<()> {
+        self.inner.rename(from, to)
+    }
+    fn remove(&self, name: FileName) -> situ_storage::Result<()> {
+        self.inner.remove(name)
+    }
+    fn sync_names(&self) -> situ_storage::Result<()> {
+        self.inner.sync_names()
+    }
+    fn list(&self) -> situ_storage::Result<Vec<FileMeta>> {
+        self.inner.list()
+    }
+    fn space(&self) -> Space {
+        self.inner.space()
+    }
+    fn lock(&self) -> situ_storage::Result<Box<dyn Lock>> {
+        self.inner.lock()
+    }
+}
+
+/// A stop of a server waited until its backup had compared all files.
+#[test]
+fn a_store_that_closes_ends_the_comparison_of_a_target() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path().join("store")).unwrap();
+    store.put("k", "v").unwrap();
+    let inner = DirectoryVolume::create(directory.path().join("target")).unwrap();
+    let target: Arc<dyn Volume> = Arc::new(Comparing { inner, store: store.clone() });
+    let result = store.checkpoint_into(&target);
+    assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+    store.close().unwrap();
+}
+
 /// An empty store has no table and no record.
 #[test]
 fn an_empty_store_has_a_checkpoint() {
@@ -254,14 +341,14 @@ fn a_store_keeps_its_lineage_and_a_checkpoint_a_repair_and_a_new_store_have_none
     let at = |name: &str| directory.path().join(name);
     let store = Store::open(at("store")).unwrap();
     assert!(store.lineage().unwrap().is_empty());
-    store.set_lineage(b"one").unwrap();
-    store.set_lineage(b"one\ntwo").unwrap();
+    store.change_lineage(|_| b"one".to_vec()).unwrap();
+    store.change_lineage(|before| [before, b"\ntwo"].concat()).unwrap();
     store.checkpoint(at("checkpoint")).unwrap();
     store.close().unwrap();
-    assert!(matches!(store.set_lineage(b"three"), Err(Error::Closed)));
+    assert!(matches!(store.change_lineage(<[u8]>::to_vec), Err(Error::Closed)));
     let reader = Store::open_read_only(at("store")).unwrap();
     assert_eq!(reader.lineage().unwrap(), b"one\ntwo");
-    assert!(matches!(reader.set_lineage(b"three"), Err(Error::ReadOnly)));
+    assert!(matches!(reader.change_lineage(<[u8]>::to_vec), Err(Error::ReadOnly)));
     drop(reader);
     assert!(verify_directory(at("store"), &mut |_| {}).unwrap().is_sound());
     let copy = Store::open_read_only(at("checkpoint")).unwrap();

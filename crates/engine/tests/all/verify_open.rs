@@ -1,7 +1,9 @@
 //! Verification of a store that is open: what is damaged is found and noted, and dead or moved data is no damage.
 
 use situ_engine::{Compression, Error, Options, Store, StoreBuilder};
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -106,6 +108,33 @@ fn damage_of_a_table_is_reported_and_noted() {
     let noted = store.properties().damaged_files;
     assert_eq!(noted.len(), 1, "{noted:?}");
     assert_eq!(store.statistics().damage_met, 1);
+}
+
+/// The disk did not return a table: that was reported, and noted nowhere.
+#[test]
+fn a_table_that_cannot_be_read_is_noted_and_an_error_of_the_caller_is_no_damage() {
+    crate::value_log::in_simulator(1, |executor, volume| {
+        let builder = StoreBuilder::new(Options::default()).env(executor.env());
+        let store = builder.open_volume(Arc::new(volume.clone())).unwrap();
+        store.put("k", "v").unwrap();
+        store.flush().unwrap();
+        let failing = |fault| {
+            let reads = Rule::new(fault).on(&[Operation::Read]).files(&[FileKind::Table]);
+            volume.set_faults(FaultPlan::none().with(reads));
+            let report = store.verify(0, &mut |_| {});
+            volume.set_faults(FaultPlan::none());
+            report
+        };
+        let error = failing(Fault::PermissionDenied).unwrap_err();
+        assert!(error.is_permission_denied(), "{error}");
+        assert!(store.properties().damaged_files.is_empty());
+        let report = failing(Fault::Io).unwrap();
+        let noted = store.properties().damaged_files;
+        assert!(noted.len() == 1 && noted == report.damages, "{noted:?}, {report}");
+        assert!(noted[0].file.ends_with(".table"), "{noted:?}");
+        assert!(store.verify(0, &mut |_| {}).unwrap().is_sound());
+        store.close().unwrap();
+    });
 }
 
 #[test]
