@@ -53,6 +53,10 @@ impl Backups {
     ) -> Result<RestoreReport> {
         let backup = self.find(id)?;
         let into = into.as_ref();
+        if lies_in(into, self.directory()) {
+            let why = format!("{} lies in the directory of backups; name one outside of it", into.display());
+            return Err(Error::Invalid(why));
+        }
         let volume = DirectoryVolume::create_private(into)?;
         check_place(into, &backup)?;
         let _lock = volume.lock()?;
@@ -136,6 +140,13 @@ impl Backups {
         })?;
         Ok(())
     }
+}
+
+/// Returns true if a path leads into a directory. It may lead to nothing yet.
+fn lies_in(path: &Path, directory: &Path) -> bool {
+    let Ok(path) = std::path::absolute(path) else { return false };
+    let nearest = path.ancestors().find_map(|above| above.canonicalize().ok());
+    nearest.zip(directory.canonicalize().ok()).is_some_and(|(nearest, directory)| nearest.starts_with(directory))
 }
 
 /// Checks that the directory is empty, or has what an interrupted restore of this backup left.

@@ -228,7 +228,7 @@ fn verify(options: &BackupVerifyOptions, out: &mut Output) -> Outcome {
         }
     ))?;
     if !verified.sound {
-        out.line("A damaged backup cannot be restored. Remove the damaged files, then make a new backup: it copies what the store still has.")?;
+        out.line("A damaged backup cannot be restored. Remove the damaged files, then make a new backup: it copies what the store still has. A segment that the store has trimmed since stays damaged.")?;
     }
     Ok(exit)
 }

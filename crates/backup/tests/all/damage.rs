@@ -176,6 +176,10 @@ fn a_place_that_holds_something_else_is_refused() {
     fs::create_dir(at("full")).unwrap();
     fs::write(at("full/notes"), "x").unwrap();
     assert!(refused("full").contains("holds other files (notes)"));
+    // Once, a store was restored there, and the next backup removed it.
+    for inside in ["backups", "backups/unfinished", "backups/new/store"] {
+        assert!(refused(inside).contains("lies in the directory of backups"), "{inside}");
+    }
     fs::create_dir(at("tables")).unwrap();
     fs::write(at("tables/000009.table"), "x").unwrap();
     assert!(refused("tables").contains("000009.table"));
