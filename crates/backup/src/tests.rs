@@ -119,7 +119,8 @@ fn a_backup_that_is_killed_anywhere_leaves_the_earlier_ones_and_is_gone_on_with(
             steps += 1;
         };
         assert!(steps > 15, "only {steps} steps");
-        assert!(report.kept_files > 1, "{report:?}");
+        // A compaction may have left one table.
+        assert!(report.kept_files > 0, "{report:?}");
         assert_sound(&backups);
         assert_eq!(restored(&backups, Some(1), &at("first")), first);
         assert_eq!(restored(&backups, None, &at("second")), second);
