@@ -1,14 +1,14 @@
 // Decodes a way's blocks: entries with shared prefixes become whole keys, in words, and values.
 //
-// Two words of the block lie in `w0` and `w1`; `off` is the next byte in `w0`. Each cycle takes up to eight bytes. A
+// Three words of the block lie in `w0`, `w1` and `w2`. `off` is the next byte, in `w0` or `w1`. If it is in `w1`, all
+// words move on in that cycle: a register moves them, and not what the cycle takes. Each cycle takes up to eight bytes. A
 // piece goes through four stages: 1 takes it, 2 turns it to its place in the key, 3 writes it and compares the key
 // with the one before, 4 commits the key that is in order. An entry's pieces are: lengths, one for each word of the
 // key (a whole word shared with the key before takes nothing), the trailer, eight bytes of value each.
 //
-// The number of bytes that are taken moves the window, which is the longest path. So that number waits in a register,
-// and each comparison that decides whether they are taken is made a cycle ahead. Nothing in the window decides anything
-// in its own cycle. A trailer that is wrong is found a cycle later, when its entry's value has begun: the decoder then
-// leaves the value.
+// How many bytes a state takes waits in a register, and each comparison that decides whether it takes them is made a
+// cycle ahead. Nothing in the window decides anything in its own cycle. A trailer that is wrong is found a cycle later,
+// when its entry's value has begun: the decoder then leaves the value.
 //
 // The decoder begins an entry only while neither ring is half full, and stops inside a value when its ring is full.
 // What is wrong with a block counts at its end: a wrong checksum says more than entries that make no sense.
@@ -68,20 +68,19 @@ module decoder (
     reg         is_bad, at_first;
 
     // The window.
-    reg  [63:0] w0, w1;
-    reg         w1_valid;
-    reg  [2:0]  off;
+    reg  [63:0] w0, w1, w2;
+    reg         w1_valid, w2_valid;
+    reg  [3:0]  off;
     reg         no_more;
-    wire        whole = w1_valid || no_more;
-    wire [127:0] both = {w1, w0};
-    wire [63:0] window = 64'(both >> {off, 3'b000});
+    wire        shift = off[3];
+    wire        whole = (shift ? w2_valid : w1_valid) || no_more;
+    wire [191:0] words = {w2, w1, w0};
+    wire [63:0] window = 64'(words >> {off, 3'b000});
     // How many bytes this state takes, worked out on the way to it; whether it would take them, and does.
     reg  [3:0]  amount;
     reg         may_take;
     wire        takes = whole && may_take;
-    wire [3:0]  off_next = {1'b0, off} + amount;
-    wire        shift = takes && off_next[3];
-    wire        load = state != S_IDLE && state != S_LOAD && !no_more && word_valid && (shift || !w1_valid);
+    wire        load = state != S_IDLE && state != S_LOAD && !no_more && word_valid && (shift || !w2_valid);
 
     // The lengths of an entry: taken in one cycle, checked in the next. `key_bytes` is that of the entry before
     // meanwhile. Fewer than eleven bytes are no entry. The fourth byte of long ones is taken in the second cycle, so that
@@ -191,23 +190,22 @@ module decoder (
             words_left <= '0;
             no_more    <= 1'b1;
             w1_valid   <= 1'b0;
+            w2_valid   <= 1'b0;
+            off        <= '0;
             key_bytes  <= '0;
         end else begin
-            if (shift) begin
-                w0       <= w1;
-                w1_valid <= 1'b0;
-            end
+            w1_valid <= (shift ? w2_valid : w1_valid) || load;
+            w2_valid <= shift ? w2_valid && load : w2_valid || (w1_valid && load);
+            if (shift) w0 <= w1;
+            if (shift || !w1_valid) w1 <= shift && w2_valid ? w2 : word[63:0];
+            if (shift || !w2_valid) w2 <= word[63:0];
             if (load) begin
-                w1         <= word[63:0];
-                w1_valid   <= 1'b1;
                 words_left <= words_left - 1'b1;
                 no_more    <= words_left == 14'd1;
                 is_bad     <= word[64];
             end
-            if (takes) begin
-                off      <= off_next[2:0];
-                to_count <= to_count - {12'd0, amount};
-            end
+            off <= {1'b0, off[2:0]} + (takes ? amount : 4'd0);
+            if (takes) to_count <= to_count - {12'd0, amount};
             case (state)
                 S_IDLE: if (block_valid) begin
                     if (d_end) state <= S_DONE;
@@ -216,7 +214,7 @@ module decoder (
                     no_more      <= 1'b0;
                     entries_left <= {1'b0, d_entry_bytes};
                     to_count     <= d_raw_bytes - 16'd4;
-                    off          <= d_off;
+                    off          <= {1'b0, d_off};
                     c_entry_bytes <= d_entry_bytes;
                     c_raw_bytes   <= d_raw_bytes;
                     c_entry_status <= OK;
@@ -224,7 +222,6 @@ module decoder (
                 end
                 S_LOAD: if (word_valid) begin
                     w0         <= word[63:0];
-                    w1_valid   <= 1'b0;
                     words_left <= words_left - 1'b1;
                     amount     <= 4'd3;
                     state      <= entries_left == 0 ? S_RESTARTS : S_LENGTHS;
@@ -292,6 +289,7 @@ module decoder (
                 S_END: begin
                     number   <= number + 1'b1;
                     w1_valid <= 1'b0;
+                    w2_valid <= 1'b0;
                     if (end_status == OK) state <= S_IDLE;
                     else begin
                         status <= end_status;
@@ -402,6 +400,7 @@ module decoder (
 `ifndef SYNTHESIS
     always_ff @(posedge clk)
         if (!clear) begin
+            a_words_move_when_the_next_is_there : assert (!shift || w1_valid || no_more);
             a_takes_a_word_at_most : assert (!takes || amount <= 4'd8);
             a_takes_lengths : assert (state != S_LENGTHS || amount == 4'd3);
             a_takes_a_fourth_byte : assert (state != S_CHECK || amount == 4'd1);
