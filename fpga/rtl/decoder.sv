@@ -1,9 +1,9 @@
 // Decodes a way's blocks: entries with shared prefixes become whole keys, in words, and values.
 //
 // Three words of the block lie in `w0`, `w1` and `w2`. `off` is the next byte, in `w0` or `w1`. If it is in `w1`, all
-// words move on in that cycle: a register moves them, and not what the cycle takes. Each cycle takes up to eight bytes. A
-// piece goes through four stages: 1 takes it, 2 turns it to its place in the key, 3 writes it and compares the key
-// with the one before, 4 commits the key that is in order. An entry's pieces are: lengths, one for each word of the
+// words move on in that cycle: a register moves them, and not what the cycle takes. Each cycle takes up to eight
+// bytes. A piece goes through four stages: 1 takes it, 2 turns it to its place in the key, 3 writes it and compares the
+// key with the one before, 4 commits the key that is in order. An entry's pieces are: lengths, one for each word of the
 // key (a whole word shared with the key before takes nothing), the trailer, eight bytes of value each.
 //
 // How many bytes a state takes waits in a register, and each comparison that decides whether it takes them is made a
