@@ -1,13 +1,14 @@
 // Decodes a way's blocks: entries with shared prefixes become whole keys, in words, and values.
 //
-// Two words of the block lie in `w0` and `w1`; `off` is the next byte in `w0`. Each cycle takes up to eight bytes. A
-// piece goes through four stages: 1 takes it, 2 turns it to its place in the key, 3 writes it and compares the key
-// with the one before, 4 commits the key that is in order. An entry's pieces are: lengths, one for each word of the
+// Three words of the block lie in `w0`, `w1` and `w2`. `off` is the next byte, in `w0` or `w1`. If it is in `w1`, all
+// words move on in that cycle: a register moves them, and not what the cycle takes. Each cycle takes up to eight
+// bytes. A piece goes through four stages: 1 takes it, 2 turns it to its place in the key, 3 writes it and compares the
+// key with the one before, 4 commits the key that is in order. An entry's pieces are: lengths, one for each word of the
 // key (a whole word shared with the key before takes nothing), the trailer, eight bytes of value each.
 //
-// The number of bytes that are taken moves the window, which is the longest path. So each comparison that decides it
-// is made a cycle ahead, into a register, and nothing in the window decides anything in its own cycle. A trailer that
-// is wrong is found a cycle later, when its entry's value has begun: the decoder then leaves the value.
+// How many bytes a state takes waits in a register, and each comparison that decides whether it takes them is made a
+// cycle ahead. Nothing in the window decides anything in its own cycle. A trailer that is wrong is found a cycle later,
+// when its entry's value has begun: the decoder then leaves the value.
 //
 // The decoder begins an entry only while neither ring is half full, and stops inside a value when its ring is full.
 // What is wrong with a block counts at its end: a wrong checksum says more than entries that make no sense.
@@ -67,19 +68,19 @@ module decoder (
     reg         is_bad, at_first;
 
     // The window.
-    reg  [63:0] w0, w1;
-    reg         w1_valid;
-    reg  [2:0]  off;
+    reg  [63:0] w0, w1, w2;
+    reg         w1_valid, w2_valid;
+    reg  [3:0]  off;
     reg         no_more;
-    wire        whole = w1_valid || no_more;
-    wire [127:0] both = {w1, w0};
-    wire [63:0] window = 64'(both >> {off, 3'b000});
-    // How many bytes this state takes, and whether it does now.
+    wire        shift = off[3];
+    wire        whole = (shift ? w2_valid : w1_valid) || no_more;
+    wire [191:0] words = {w2, w1, w0};
+    wire [63:0] window = 64'(words >> {off, 3'b000});
+    // How many bytes this state takes, worked out on the way to it; whether it would take them, and does.
     reg  [3:0]  amount;
-    reg         takes;
-    wire [3:0]  off_next = {1'b0, off} + amount;
-    wire        shift = takes && off_next[3];
-    wire        load = state != S_IDLE && state != S_LOAD && !no_more && word_valid && (shift || !w1_valid);
+    reg         may_take;
+    wire        takes = whole && may_take;
+    wire        load = state != S_IDLE && state != S_LOAD && !no_more && word_valid && (shift || !w2_valid);
 
     // The lengths of an entry: taken in one cycle, checked in the next. `key_bytes` is that of the entry before
     // meanwhile. Fewer than eleven bytes are no entry. The fourth byte of long ones is taken in the second cycle, so that
@@ -98,62 +99,42 @@ module decoder (
     wire        l_limit  = l_key > {2'd0, key_bytes_max} || l_value > value_bytes_max;
     // What is wrong with them: the key goes no further. Lengths in longer varints are not known, so they are illegal
     // and no more.
-    reg         e_beyond, e_illegal, e_limit;
+    reg         e_beyond, e_illegal, e_lengths;
     wire        e_block = e_beyond || entries_left[16];
-    wire        e_any = e_block || e_illegal || e_limit;
+    wire        e_any = e_lengths || entries_left[16];
     // A cycle late: the rings have room for it.
     reg         may_begin;
 
     // The entry. What a word of the key takes is known a cycle ahead: `k_left` bytes of the suffix are left, and the
-    // first `k_shared` words and `k_from` bytes are those of the key before.
+    // first `shared` bytes are those of the key before.
     reg  [6:0]  shared;
     reg  [13:0] value_bytes, value_left;
     reg  [2:0]  at;
     reg  [6:0]  k_left;
-    reg  [3:0]  k_take;
     wire [6:0]  k_rest  = key_bytes - {1'b0, at, 3'b000};
     wire        k_last  = k_rest <= 7'd8;
     wire [3:0]  k_end   = k_last ? k_rest[3:0] : 4'd8;
     wire        k_is_shared = {1'b0, at} < shared[6:3];
     wire [3:0]  k_keep  = k_is_shared ? 4'd8 : {1'b0, at} == shared[6:3] ? {1'b0, shared[2:0]} : 4'd0;
-    wire [6:0]  k_left_next = k_left - {3'd0, k_take};
+    wire [6:0]  k_left_next = k_left - {3'd0, amount};
     wire [3:0]  at_next = {1'b0, at} + 1'b1;
     wire [3:0]  k_space = at_next < shared[6:3] ? 4'd0 : at_next == shared[6:3] ? 4'd8 - {1'b0, shared[2:0]} : 4'd8;
     wire [3:0]  k_first_space = l_shared[6:3] != 0 ? 4'd0 : 4'd8 - {1'b0, l_shared[2:0]};
-    function automatic logic [3:0] fewer(input logic [6:0] bytes, input logic [3:0] space);
-        fewer = bytes > {3'd0, space} ? space : bytes[3:0];
+    function automatic logic [3:0] fewer(input logic [15:0] bytes, input logic [3:0] space);
+        fewer = bytes > {12'd0, space} ? space : bytes[3:0];
     endfunction
 
     reg         v_last;
-    wire        v_goes  = state == S_VALUE && whole && (drain || !value_full);
-    // The restarts: a word is skipped in every second cycle.
-    reg  [3:0]  r_take;
-
-    always_comb begin
-        amount = 4'd8;
-        takes  = whole;
+    wire        v_goes  = state == S_VALUE && takes;
+    always_comb
         case (state)
-            S_LENGTHS: begin
-                amount = 4'd3;
-                takes  = whole && may_begin && !is_short;
-            end
-            S_CHECK: begin
-                amount = 4'd1;
-                takes  = whole && l_long;
-            end
-            S_KEY: begin
-                amount = k_take;
-                takes  = whole && !e_any;
-            end
-            S_TRAILER: ;
-            S_VALUE: begin
-                amount = v_last ? value_left[3:0] : 4'd8;
-                takes  = v_goes;
-            end
-            S_SKIP: amount = r_take;
-            default: takes = 1'b0;
+            S_LENGTHS: may_take = may_begin && !is_short;
+            S_CHECK: may_take = l_long;
+            S_KEY: may_take = !e_any;
+            S_VALUE: may_take = drain || !value_full;
+            S_TRAILER, S_SKIP: may_take = 1'b1;
+            default: may_take = 1'b0;
         endcase
-    end
 
     // What the end of the block says.
     reg  [31:0] c_count;
@@ -201,7 +182,6 @@ module decoder (
         is_short  <= entries_left < 17'd11;
         none_left <= entries_left == 0;
         v_last    <= value_left <= (v_goes ? 14'd16 : 14'd8);
-        r_take    <= to_count >= 16'd8 ? 4'd8 : {1'b0, to_count[2:0]};
         if (clear) begin
             state  <= S_IDLE;
             number <= '0;
@@ -210,23 +190,22 @@ module decoder (
             words_left <= '0;
             no_more    <= 1'b1;
             w1_valid   <= 1'b0;
+            w2_valid   <= 1'b0;
+            off        <= '0;
             key_bytes  <= '0;
         end else begin
-            if (shift) begin
-                w0       <= w1;
-                w1_valid <= 1'b0;
-            end
+            w1_valid <= (shift ? w2_valid : w1_valid) || load;
+            w2_valid <= shift ? w2_valid && load : w2_valid || (w1_valid && load);
+            if (shift) w0 <= w1;
+            if (shift || !w1_valid) w1 <= shift && w2_valid ? w2 : word[63:0];
+            if (shift || !w2_valid) w2 <= word[63:0];
             if (load) begin
-                w1         <= word[63:0];
-                w1_valid   <= 1'b1;
                 words_left <= words_left - 1'b1;
                 no_more    <= words_left == 14'd1;
                 is_bad     <= word[64];
             end
-            if (takes) begin
-                off      <= off_next[2:0];
-                to_count <= to_count - {12'd0, amount};
-            end
+            off <= {1'b0, off[2:0]} + (takes ? amount : 4'd0);
+            if (takes) to_count <= to_count - {12'd0, amount};
             case (state)
                 S_IDLE: if (block_valid) begin
                     if (d_end) state <= S_DONE;
@@ -235,7 +214,7 @@ module decoder (
                     no_more      <= 1'b0;
                     entries_left <= {1'b0, d_entry_bytes};
                     to_count     <= d_raw_bytes - 16'd4;
-                    off          <= d_off;
+                    off          <= {1'b0, d_off};
                     c_entry_bytes <= d_entry_bytes;
                     c_raw_bytes   <= d_raw_bytes;
                     c_entry_status <= OK;
@@ -243,25 +222,26 @@ module decoder (
                 end
                 S_LOAD: if (word_valid) begin
                     w0         <= word[63:0];
-                    w1_valid   <= 1'b0;
                     words_left <= words_left - 1'b1;
+                    amount     <= 4'd3;
                     state      <= entries_left == 0 ? S_RESTARTS : S_LENGTHS;
                 end
                 S_LENGTHS: if (whole && may_begin) begin
                     lengths <= window[31:0];
+                    amount  <= 4'd1;
                     state   <= is_short ? S_RESTARTS : S_CHECK;
                     if (is_short && c_entry_status == OK) c_entry_status <= BLOCK;
                 end
                 S_CHECK: if (whole) begin
                     at     <= '0;
                     k_left <= l_unshared[6:0];
-                    k_take <= fewer(l_unshared[6:0], k_first_space);
+                    amount <= fewer({9'd0, l_unshared[6:0]}, k_first_space);
                     value_bytes  <= l_value;
                     value_left   <= l_value;
                     entries_left <= entries_left - {1'b0, l_entry};
                     e_beyond  <= l_beyond;
                     e_illegal <= l_illegal;
-                    e_limit   <= l_limit;
+                    e_lengths <= l_beyond || l_illegal || l_limit;
                     key_bytes <= l_key[6:0];
                     shared    <= l_shared[6:0];
                     state     <= S_KEY;
@@ -273,21 +253,27 @@ module decoder (
                     p1 <= P_KEY;
                     at <= at + 1'b1;
                     k_left <= k_left_next;
-                    k_take <= fewer(k_left_next, k_space);
+                    amount <= k_last ? 4'd8 : fewer({9'd0, k_left_next}, k_space);
                     if (k_last) state <= S_TRAILER;
                 end
                 S_TRAILER: if (whole) begin
                     p1       <= P_TRAILER;
                     at_first <= 1'b0;
+                    amount   <= value_bytes != 0 ? fewer({2'd0, value_left}, 4'd8) : 4'd3;
                     if (value_bytes != 0) state <= S_VALUE;
                     else state <= none_left ? S_RESTARTS : S_LENGTHS;
                 end
                 S_VALUE: if (v_goes) begin
                     p1         <= P_VALUE;
                     value_left <= value_left - 14'd8;
+                    amount     <= v_last ? 4'd3 : fewer({2'd0, value_left} - 16'd8, 4'd8);
                     if (v_last) state <= none_left ? S_RESTARTS : S_LENGTHS;
                 end
-                S_RESTARTS: state <= to_count == 0 ? S_COUNT : S_SKIP;
+                // A word is skipped in every second cycle.
+                S_RESTARTS: begin
+                    amount <= fewer(to_count, 4'd8);
+                    state  <= to_count == 0 ? S_COUNT : S_SKIP;
+                end
                 S_SKIP: if (whole) state <= S_RESTARTS;
                 S_COUNT: if (whole && no_more) begin
                     c_count <= window[31:0];
@@ -303,6 +289,7 @@ module decoder (
                 S_END: begin
                     number   <= number + 1'b1;
                     w1_valid <= 1'b0;
+                    w2_valid <= 1'b0;
                     if (end_status == OK) state <= S_IDLE;
                     else begin
                         status <= end_status;
@@ -413,8 +400,12 @@ module decoder (
 `ifndef SYNTHESIS
     always_ff @(posedge clk)
         if (!clear) begin
-            a_takes_what_is_there : assert (!takes || whole);
-            a_takes_a_word_at_most : assert (amount <= 4'd8);
+            a_words_move_when_the_next_is_there : assert (!shift || w1_valid || no_more);
+            a_takes_a_word_at_most : assert (!takes || amount <= 4'd8);
+            a_takes_lengths : assert (state != S_LENGTHS || amount == 4'd3);
+            a_takes_a_fourth_byte : assert (state != S_CHECK || amount == 4'd1);
+            a_takes_a_trailer : assert (state != S_TRAILER || amount == 4'd8);
+            a_takes_a_value : assert (state != S_VALUE || amount == (v_last ? value_left[3:0] : 4'd8));
             a_no_entry_beyond_the_block : assert (!(state == S_COUNT) || to_count == 0);
             a_keys_are_within_limits : assert (p1 != P_KEY || key_bytes_max > 7'd64 || {at1, 3'b000} <= 6'd63);
         end

@@ -92,6 +92,7 @@ module encoder #(
     reg  [63:0]      a_trailer;
     reg  [13:0]      a_left;
     reg  [WBITS-1:0] a_way;
+    reg  [WAYS-1:0]  a_ways;
     reg  [2:0]       a_at, a_from;
     reg  [10:0]      a_skip;
 
@@ -138,7 +139,24 @@ module encoder #(
     wire        key_goes = state == S_KEY && can && side_can;
 
     // Values.
-    wire        value_goes = state == S_VALUE && can && !value_empty[a_way];
+    // They come late from their memories. So the entry's way has a bit for each way, and words of other states are
+    // chosen before: a value passes two choices.
+    wire        value_goes = state == S_VALUE && can && (value_empty & a_ways) == 0;
+    reg  [BITS-1:0] value, other;
+    always_comb begin
+        value = '0;
+        for (int w = 0; w < WAYS; w++) value = value | (value_word[w] & {BITS{a_ways[w]}});
+        case (state)
+            S_NEXT: other = BITS'({1'b0, p_value_bytes[13:7], p_long, p_value_bytes[6:0],
+                1'b0, p_suffix, 1'b0, p_prefix});
+            S_KEY: other = BITS'(key_bytes_first) | (k_joins ? a_turned : '0);
+            S_TRAILER: other = BITS'(a_trailer);
+            S_RESTART: other = BITS'(restart);
+            // The number of restarts, and behind it the trailer's first byte: not compressed.
+            default: other = BITS'(restarts);
+        endcase
+    end
+    always_ff @(posedge clk) if (can) chunk <= state == S_VALUE ? value : other;
     wire        v_last = a_left <= 14'(BYTES);
     wire [10:0] s_words = a_skip >= 11'd256 ? 11'd256 : a_skip;
     // Looked up in one cycle, done in the next.
@@ -146,18 +164,19 @@ module encoder #(
     wire        skip_goes = state == S_SKIP && enough;
     assign value_jump_words = s_words[LOG:0];
     for (genvar w = 0; w < WAYS; w++) begin : g_value
-        assign value_rd[w]   = value_goes && a_way == w;
+        assign value_rd[w]   = value_goes && a_ways[w];
         assign value_jump[w] = skip_goes && a_way == w;
     end
 
-    // Restarts.
+    // Restarts. The memory is one ahead of the register that gives them.
     reg  [15:0] restart_mem[0:4095];
-    reg  [15:0] restart;
-    wire        restart_goes = state == S_RESTART && can;
+    reg  [15:0] restart_ahead, restart;
+    wire        restart_goes = state == S_CLOSE || (state == S_RESTART && can);
     wire [12:0] restart_next = restart_goes ? restart_at + 1'b1 : restart_at;
     always_ff @(posedge clk) begin
         if (next_writes && p_restart) restart_mem[restarts[11:0]] <= bytes;
-        restart <= restart_mem[restart_next[11:0]];
+        restart_ahead <= restart_mem[restart_next[11:0]];
+        if (restart_goes) restart <= restart_ahead;
     end
 
     // Which banks of keys are needed.
@@ -216,6 +235,7 @@ module encoder #(
                     a_trailer   <= p_trailer;
                     a_left      <= p_value_bytes;
                     a_way       <= p_way;
+                    for (int w = 0; w < WAYS; w++) a_ways[w] <= p_way == WBITS'(w);
                     a_at        <= p_prefix[5:3];
                     a_from      <= p_prefix[2:0];
                     a_skip      <= 11'(({1'b0, p_value_bytes} + 15'(BYTES - 1)) >> AT);
@@ -225,8 +245,6 @@ module encoder #(
                         if (p_value_bytes != 0) state <= S_SKIP;
                     end else if (next_writes) begin
                         chunk_valid <= 1'b1;
-                        chunk       <= BITS'({1'b0, p_value_bytes[13:7], p_long, p_value_bytes[6:0],
-                            1'b0, p_suffix, 1'b0, p_prefix});
                         chunk_bytes <= p_long ? (AT+1)'(4) : (AT+1)'(3);
                         chunk_from  <= '0;
                         chunk_last  <= 1'b0;
@@ -243,7 +261,6 @@ module encoder #(
                 end
                 S_KEY: if (key_goes) begin
                     chunk_valid <= 1'b1;
-                    chunk       <= BITS'(key_bytes_first) | (k_joins ? a_turned : '0);
                     chunk_bytes <= (AT+1)'(k_bytes) + (k_joins ? (AT+1)'(8) : '0);
                     chunk_from  <= AT'(a_from);
                     a_from      <= '0;
@@ -253,14 +270,12 @@ module encoder #(
                 end
                 S_TRAILER: if (can) begin
                     chunk_valid <= 1'b1;
-                    chunk       <= BITS'(a_trailer);
                     chunk_bytes <= (AT+1)'(8);
                     chunk_from  <= '0;
                     state       <= a_left != 0 ? S_VALUE : S_NEXT;
                 end
                 S_VALUE: if (value_goes) begin
                     chunk_valid <= 1'b1;
-                    chunk       <= value_word[a_way];
                     chunk_bytes <= v_last ? a_left[AT:0] : (AT+1)'(BYTES);
                     chunk_from  <= '0;
                     a_left      <= a_left - 14'(BYTES);
@@ -270,19 +285,19 @@ module encoder #(
                     a_skip <= a_skip - s_words;
                     if (a_skip == s_words) state <= S_NEXT;
                 end
-                S_CLOSE: state <= S_RESTART;
+                S_CLOSE: begin
+                    restart_at <= restart_next;
+                    state      <= S_RESTART;
+                end
                 S_RESTART: if (can) begin
                     chunk_valid <= 1'b1;
-                    chunk       <= BITS'(restart);
                     chunk_bytes <= (AT+1)'(4);
                     chunk_from  <= '0;
-                    restart_at  <= restart_at + 1'b1;
-                    if (restart_at + 1'b1 == restarts) state <= S_COUNT;
+                    restart_at  <= restart_next;
+                    if (restart_at == restarts) state <= S_COUNT;
                 end
                 S_COUNT: if (can) begin
-                    // The number of restarts, and behind it the trailer's first byte: not compressed.
                     chunk_valid <= 1'b1;
-                    chunk       <= BITS'(restarts);
                     chunk_bytes <= (AT+1)'(5);
                     chunk_from  <= '0;
                     raw_sum     <= raw_sum + {16'd0, full_bytes} - 32'd4;
