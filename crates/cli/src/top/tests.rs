@@ -46,7 +46,7 @@ fn rates_are_of_the_time_between_two_answers() {
         "Situ 1.2.3 at 127.0.0.1:1, ordered store, up for 8 s\n",
         "\ncommands   500/s, 0 B/s from clients, 0 B/s to clients, 0 connections, 75% of keys found\n",
         // Of a thousand commands, 990 took between 8 and 16 µs, and ten between 512 and 1024.
-        "\n  read                500/s   median  11.3 µs   99%  16.0 µs   99.9%   955 µs\n",
+        "\n  read                500/s   median  11.4 µs   99%  16.0 µs   99.9%   955 µs\n",
         "\n  block cache  ██████░░░░░░░░░░░░░░░░░░ 64 B of 256 B\n",
         "\n  fast disk    ████████████████████████ 4.00 KiB of 4.00 KiB\n",
         "\n  level 0      ██████░░░░░░░░░░░░░░░░░░ 1.00 KiB, 4 tables, on the fast disk\n",
