@@ -101,7 +101,9 @@ impl Live {
 
     /// Returns the sum of all samples of a metric; 0 if there are none.
     pub fn sum(&self, name: &str) -> f64 {
-        self.metrics.get(name).into_iter().flatten().filter_map(|sample| sample.value).sum()
+        let values = self.metrics.get(name).into_iter().flatten().filter_map(|sample| sample.value);
+        // The sum of no numbers is -0.
+        values.fold(0.0, |sum, value| sum + value)
     }
 }
 
