@@ -225,23 +225,32 @@ impl ChangeFeed {
         if sequence > self.durable {
             return Err(self.gone(format!("the store's last change has number {}", self.durable)));
         }
+        let first_of_log = self.store.core().memory.log_files.first();
+        let files = self.files()?;
         // The newest file that begins at the position or before it.
-        for number in self.files()?.into_iter().rev() {
-            let mut follower = match FileFollower::open(&*self.store.core().versions.volume, number) {
-                Err(StorageError::NotFound { .. }) => break,
-                opened => opened?,
-            };
-            let first = match follower.next_record()? {
+        for number in files.iter().copied().rev() {
+            let Some(mut file) = self.open(number)? else { break };
+            let is_of_log = number >= first_of_log || file.follows(None)?;
+            let first = match file.next_record()? {
                 Some((_, bytes)) => Some(Record::decode(bytes).map_err(|found| self.broken(found))?.first),
                 None => None,
             };
-            // A copy without a checksum may begin with the first record there.
-            let is_before = first.is_some_and(|first| first <= sequence + u64::from(checksum.is_none()));
-            self.follower = Some(FileFollower::open(&*self.store.core().versions.volume, number)?);
-            if is_before {
-                break;
+            // A copy without a checksum may begin with the first record there. A file that recovery has discarded may
+            // have the same number.
+            let is_next = |first| first == sequence + 1 && checksum.is_none() && is_of_log;
+            if first.is_some_and(|first| first <= sequence || is_next(first)) {
+                self.follower = self.open(number)?;
+                return self.pass_over(sequence, checksum);
             }
         }
+        if checksum.is_some() {
+            return Err(self.gone("the log has released it".to_owned()));
+        }
+        // The log has no record yet, or begins too late.
+        self.follower = match files.into_iter().find(|number| *number >= first_of_log) {
+            Some(number) => self.open(number)?,
+            None => None,
+        };
         self.pass_over(sequence, checksum)
     }
 
@@ -329,16 +338,20 @@ impl ChangeFeed {
         let behind = self.follower.as_ref().map_or(0, FileFollower::number);
         let ended = self.follower.as_ref().filter(|file| file.has_ended()).map(FileFollower::number);
         for number in self.files()?.into_iter().filter(|number| *number > behind) {
-            let mut next = match FileFollower::open(&*self.store.core().versions.volume, number) {
-                // It was released since.
-                Err(StorageError::NotFound { .. }) => continue,
-                opened => opened?,
-            };
+            let Some(mut next) = self.open(number)? else { continue };
             if next.follows(ended)? {
                 return Ok(Some(next));
             }
         }
         Ok(None)
+    }
+
+    /// Opens a log file; `None` if it was released.
+    fn open(&self, number: u64) -> Result<Option<FileFollower>> {
+        match FileFollower::open(&*self.store.core().versions.volume, number) {
+            Err(StorageError::NotFound { .. }) => Ok(None),
+            opened => Ok(Some(opened?)),
+        }
     }
 
     /// Returns the log files that were in use up to the last look, ascending.

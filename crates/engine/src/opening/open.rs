@@ -316,7 +316,9 @@ impl Built {
             volume.sync_names()?;
         }
         volume.sync_names()?;
-        log_files.release();
+        if self.core.options.changes_kept_bytes > 0 {
+            log_files.release();
+        }
         Ok(())
     }
 }

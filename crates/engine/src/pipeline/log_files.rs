@@ -200,6 +200,11 @@ impl LogFiles {
         self.log.as_ref().ok_or(Error::ReadOnly)
     }
 
+    /// Returns the log file that this opening began with.
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
     /// Returns true if the memtable holds replayed records.
     pub(crate) fn is_replayed(&self, slot: &MemtableSlot) -> bool {
         slot.first_log().is_some_and(|log| log < self.first)

@@ -135,6 +135,12 @@ fn promise_1_no_crash_leaves_a_copy_ahead_of_its_store() {
             },
             |env, volume, kept| {
                 let store = open(env, &volume, seed + 1).unwrap();
+                // A copy of this state goes on with the next change, whatever the crash has left in the log.
+                let last = store.properties().last_sequence;
+                let mut fresh = store.changes(ChangePosition::of_copy(last)).unwrap();
+                store.put("next", "change").unwrap();
+                let next = fresh.next_batch().unwrap().unwrap();
+                assert_eq!((next.first, next.changes.len(), &next.changes[0].key[..]), (last + 1, 1, &b"next"[..]));
                 let mut copied = kept.0.clone();
                 match store.changes(kept.1) {
                     Ok(mut feed) => {

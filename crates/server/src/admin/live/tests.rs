@@ -23,7 +23,9 @@ fn the_headers_name_the_hashes_of_script_and_style() {
 #[test]
 fn the_page_is_one_file_and_small() {
     assert!(PAGE.len() < 128 << 10, "{}", PAGE.len());
+    // The name of a namespace is no address.
+    let page = PAGE.replace("http://www.w3.org/2000/svg", "");
     for outside in ["http:", "https:", "//cdn", "@import", "url(", "src=", " style=", "innerHTML", "onclick", "eval("] {
-        assert!(!PAGE.contains(outside), "{outside}");
+        assert!(!page.contains(outside), "{outside}");
     }
 }
