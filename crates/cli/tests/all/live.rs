@@ -118,7 +118,7 @@ struct Browser {
     messages: Receiver<Value>,
     session: Option<String>,
     number: u64,
-    /// What came between answers.
+    /// The events that came between answers.
     events: Vec<Value>,
 }
 
@@ -202,7 +202,7 @@ impl Browser {
         let size = self.call("Page.getLayoutMetrics", json!({}))["cssContentSize"].clone();
         let size = json!({ "width": 1400, "height": size["height"], "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", size);
-        // The page draws anew in its next turn.
+        // The page draws again in its next turn.
         std::thread::sleep(Duration::from_millis(1200));
         let answer = self.call("Page.captureScreenshot", json!({ "format": "png" }));
         let png = base64::engine::general_purpose::STANDARD.decode(answer["data"].as_str().unwrap()).unwrap();

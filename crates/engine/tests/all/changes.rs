@@ -227,7 +227,7 @@ fn a_position_that_the_log_does_not_have_is_refused() {
     assert!(is_gone(store.changes(ChangePosition::of_copy(11))));
     assert_eq!(store.changes(ChangePosition::of_copy(10)).unwrap().next_batch().unwrap().unwrap().first, 11);
     assert!(store.changes(ChangePosition::of_copy(12)).unwrap().next_batch().unwrap().is_none());
-    // Without kept files, a flush releases what nobody has read.
+    // Without kept files, a flush releases records that no feed has read.
     for number in 0..4 {
         store.put("later", format!("{number}")).unwrap();
         store.flush().unwrap();
