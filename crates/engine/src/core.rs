@@ -69,6 +69,7 @@ impl Core {
         let Parts { env, volume, options, source, log, manifest, registry, .. } = parts;
         let Parts { next_file, last_sequence, log_number, .. } = parts;
         let Parts { lossy_repair, had_several_volumes, names_tables_later, .. } = parts;
+        let changes_kept = options.changes_kept_bytes.unwrap_or(0);
         let event = || env.executor.event();
         let id = StoreId::new();
         let (work, progress, editor_returned) = (event(), event(), event());
@@ -91,6 +92,7 @@ impl Core {
             mended: Mutex::default(),
             lossy_repair,
             had_several_volumes,
+            changes_kept,
             unnamed: names_tables_later.then(Mutex::default),
             doubtful: Mutex::default(),
         });
@@ -103,7 +105,8 @@ impl Core {
         let places = versions.source.volumes.places(Arc::clone(&placed) as Arc<dyn PlacedStore>);
         let space = space::watch(Arc::clone(&env.clock), &versions, log.is_some());
         let queue = FlushQueue::new(&versions, &progress);
-        let log_files = LogFiles::new(&versions, &space, &queue, log.clone(), log_number, options.changes_kept_bytes);
+        let kept = changes_kept.min(options.log_bytes_max / 2);
+        let log_files = LogFiles::new(&versions, &space, &queue, log.clone(), log_number, kept);
         let switch = Arc::new(MemtableSwitch { log_files: Arc::clone(&log_files) });
         let memory = Arc::new(Memory {
             env: env.clone(),

@@ -137,6 +137,8 @@ pub use situ_engine::{
 };
 // Filters of compactions.
 pub use situ_engine::{CompactionFilter, DeadBefore, Decision, FilterContext, Lifetime};
+// Changes as they are committed.
+pub use situ_engine::{Change, ChangeBatch, ChangeFeed, ChangeKind, ChangePosition};
 // Checks and repairs.
 pub use situ_engine::{
     DAMAGES_MAX, LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, VerifyProgress, VerifyReport,

@@ -159,6 +159,7 @@ impl Store {
             edit.last_sequence = Some(last_sequence);
             edit.log_numbers = log_numbers;
             edit.several_volumes = false;
+            edit.changes_kept = None;
             edit.added.iter_mut().for_each(|(_, added)| added.meta.volume = HOME);
             let versions = versions.keyspaces().iter().map(|k| Arc::clone(&k.view.load().version)).collect();
             return Ok((Moment { edit, manifest_number, log_number, versions }, hold));

@@ -124,8 +124,10 @@ pub struct Options {
     pub log_bytes_max: u64,
     /// The size up to which finished log files stay for [change feeds](crate::Store::changes) when no memtable needs
     /// them. At most half of [`log_bytes_max`](Options::log_bytes_max) counts, and a quarter of the area that the log
-    /// has to itself. A disk with little space keeps none. Default: 0. A feed can then lose its place with each flush.
-    pub changes_kept_bytes: u64,
+    /// has to itself. A disk with little space keeps none. Whole files count: each flush ends one, and a file is a
+    /// little longer than the largest memtable. The store remembers the value. Default: `None`, which is the remembered
+    /// value, and 0 in a new store. With 0, a feed can lose its place with each flush.
+    pub changes_kept_bytes: Option<u64>,
     /// Memory limit for the memtables of all keyspaces together. When the active memtables reach half of the limit, the
     /// store flushes the largest. When all memtables reach the limit, writers wait for a flush. A single write may
     /// exceed the limit. So may memtables of less than 64 KiB, because they are not sealed for it. Memtables that only
@@ -185,7 +187,7 @@ setters!(Options {
     cache_bytes: u64,
     open_tables_max: usize,
     log_bytes_max: u64,
-    changes_kept_bytes: u64,
+    changes_kept_bytes: u64 => Some(changes_kept_bytes),
     memtables_bytes_max: u64 => Some(memtables_bytes_max),
     compaction_threads: usize,
     compaction_bytes_per_s_max: u64,
@@ -210,7 +212,7 @@ impl Default for Options {
             cache_bytes: 256 << 20,
             open_tables_max: open_tables_max(),
             log_bytes_max: 1 << 30,
-            changes_kept_bytes: 0,
+            changes_kept_bytes: None,
             memtables_bytes_max: None,
             compaction_threads: std::thread::available_parallelism().map_or(1, |n| n.get()).clamp(1, 8),
             compaction_bytes_per_s_max: 0,
@@ -244,7 +246,6 @@ impl Options {
         self.requests_outstanding_max = self.requests_outstanding_max.max(1);
         self.open_tables_max = self.open_tables_max.max(1);
         self.memtables_bytes_max = self.memtables_bytes_max.map(|bytes| bytes.max(1 << 20));
-        self.changes_kept_bytes = self.changes_kept_bytes.min(self.log_bytes_max / 2);
         self.value_segment_bytes = self.value_segment_bytes.clamp(16 << 10, 1 << 30).next_multiple_of(4 << 10);
         self.value_inflation_percent_max = self.value_inflation_percent_max.max(101);
         self
@@ -259,7 +260,7 @@ impl Options {
             ("cache_bytes", self.cache_bytes.to_string()),
             ("open_tables_max", self.open_tables_max.to_string()),
             ("log_bytes_max", self.log_bytes_max.to_string()),
-            ("changes_kept_bytes", self.changes_kept_bytes.to_string()),
+            ("changes_kept_bytes", self.changes_kept_bytes.unwrap_or(0).to_string()),
             (
                 "memtables_bytes_max",
                 self.memtables_bytes_max.map_or("by the keyspaces".to_owned(), |bytes| bytes.to_string()),
@@ -563,7 +564,7 @@ mod tests {
             .keyspace(KeyspaceOptions::default().table_bytes(10));
         assert_eq!((create_if_missing, error_if_exists, durability), (false, true, Durability::Synced));
         assert_eq!((cache_bytes, open_tables_max, log_bytes_max, compaction_threads), (1, 2, 3, 4));
-        assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max, changes_kept_bytes), (5, 6, 16));
+        assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max, changes_kept_bytes), (5, 6, Some(16)));
         assert_eq!((transaction_locks_max, keyspace.table_bytes), (9, 10));
         assert_eq!((value_segment_bytes, value_trim, value_inflation_percent_max), (13, Some(Trim::Full), 14));
         assert_eq!((value_victims, memtables_bytes_max), (Victims::Fifo, Some(15)));

@@ -111,7 +111,7 @@ impl<'a> Opening<'a> {
         let ground = self.ground(volume, &source, state, &files);
         volumes.settle()?;
         let mut orphans = orphans(&files, &ground.state.tables(), &ground.state.segments(), &ground.logs);
-        if self.options.changes_kept_bytes > 0 {
+        if ground.changes_kept() > 0 {
             // The new log releases those that change feeds do not want.
             orphans.retain(|name| !matches!(name, FileName::Log(_)));
         }
@@ -316,7 +316,7 @@ impl Built {
             volume.sync_names()?;
         }
         volume.sync_names()?;
-        if self.core.options.changes_kept_bytes > 0 {
+        if self.core.versions.changes_kept > 0 {
             log_files.release();
         }
         Ok(())
@@ -341,11 +341,16 @@ impl Ground<'_> {
         Ok(registry)
     }
 
+    /// Returns the bytes of finished log files that stay for change feeds.
+    fn changes_kept(&self) -> u64 {
+        self.options.changes_kept_bytes.unwrap_or(self.state.changes_kept)
+    }
+
     fn parts(&self, registry: Registry) -> Parts {
         Parts {
             env: self.env.clone(),
             volume: Arc::clone(&self.volume),
-            options: self.options.clone(),
+            options: self.options.clone().changes_kept_bytes(self.changes_kept()),
             source: Arc::clone(&self.source),
             log: None,
             manifest: None,
@@ -425,6 +430,7 @@ impl Ground<'_> {
             next_keyspace: Some(registry.next_id),
             lossy_repair: self.state.lossy_repair,
             several_volumes: self.state.several_volumes || self.source.are_several,
+            changes_kept: Some(self.changes_kept()).filter(|bytes| *bytes > 0),
             ..Edit::default()
         };
         for keyspace in registry.by_id.values() {

@@ -22,6 +22,8 @@ pub(crate) struct StoreState {
     pub(crate) lossy_repair: Option<u64>,
     /// True if the store has further volumes, or had some.
     pub(crate) several_volumes: bool,
+    /// The bytes of finished log files that stay for change feeds.
+    pub(crate) changes_kept: u64,
 }
 
 pub(crate) struct KeyspaceState {
@@ -45,6 +47,7 @@ impl StoreState {
         self.closed = edit.closed;
         self.lossy_repair = edit.lossy_repair.or(self.lossy_repair);
         self.several_volumes |= edit.several_volumes;
+        self.changes_kept = edit.changes_kept.unwrap_or(self.changes_kept);
         self.last_sequence = edit.last_sequence.unwrap_or(self.last_sequence);
         self.next_keyspace = edit.next_keyspace.unwrap_or(self.next_keyspace);
         for (id, name) in edit.created {

@@ -21,6 +21,7 @@ const SEVERAL_VOLUMES: u8 = 12;
 const WRITTEN_VALUES: u8 = 13;
 const DEAD_VALUES: u8 = 14;
 const REMOVE_SEGMENT: u8 = 15;
+const CHANGES_KEPT: u8 = 16;
 
 /// One atomic change of the store's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub(crate) struct Edit {
     pub(crate) lossy_repair: Option<u64>,
     /// The store has further volumes, or had some.
     pub(crate) several_volumes: bool,
+    /// The bytes of finished log files that stay for change feeds.
+    pub(crate) changes_kept: Option<u64>,
 }
 
 impl Edit {
@@ -115,6 +118,9 @@ impl Edit {
         if self.several_volumes {
             to.push(SEVERAL_VOLUMES);
         }
+        if let Some(bytes) = self.changes_kept {
+            tagged(&mut to, CHANGES_KEPT, &[bytes]);
+        }
         to
     }
 
@@ -125,7 +131,7 @@ impl Edit {
         while !fields.0.is_empty() {
             let tag = fields.u8("tag of a field")?;
             edit.field(tag, &mut fields).map_err(|mismatch| match tag {
-                NEXT_FILE..=REMOVE_SEGMENT => format!("a malformed field of tag {tag} ({mismatch})"),
+                NEXT_FILE..=CHANGES_KEPT => format!("a malformed field of tag {tag} ({mismatch})"),
                 _ => format!("an unknown field of tag {tag} (written by a newer version of Situ?)"),
             })?;
         }
@@ -166,6 +172,7 @@ impl Edit {
             CLOSED => self.closed = Some(from.varint("log number")?),
             LOSSY_REPAIR => self.lossy_repair = Some(from.varint("time of the repair")?),
             SEVERAL_VOLUMES => self.several_volumes = true,
+            CHANGES_KEPT => self.changes_kept = Some(from.varint("bytes of log files")?),
             _ => return Err(Mismatch::new("tag", "a known one", tag)),
         }
         Ok(())
@@ -220,6 +227,7 @@ mod tests {
             closed: Some(14),
             lossy_repair: Some(1_800_000_000_000),
             several_volumes: true,
+            changes_kept: Some(1 << 28),
         }
     }
 
@@ -271,6 +279,7 @@ mod tests {
             (WRITTEN_VALUES, "values written"),
             (DEAD_VALUES, "values dead"),
             (REMOVE_SEGMENT, "remove segment"),
+            (CHANGES_KEPT, "changes kept"),
         ];
         assert_eq!(tags_of_the_page(), tags.map(|(tag, name)| (tag, name.to_owned())));
     }

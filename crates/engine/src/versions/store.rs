@@ -67,6 +67,8 @@ pub(crate) struct Versions {
     pub(crate) lossy_repair: Option<u64>,
     /// True if there were further volumes before the store was opened.
     pub(crate) had_several_volumes: bool,
+    /// The bytes of finished log files that stay for change feeds.
+    pub(crate) changes_kept: u64,
     /// In a repair: the tables that have temporary names until [`name_tables`](Versions::name_tables).
     pub(crate) unnamed: Option<Mutex<BTreeSet<u64>>>,
     /// Tables and segments that a doubtful edit names, which may be on disk or not: they must not be deleted. Empty
@@ -136,6 +138,7 @@ impl Versions {
             next_keyspace: Some(registry.next_id),
             lossy_repair: self.lossy_repair,
             several_volumes: self.had_several_volumes || self.source.are_several,
+            changes_kept: Some(self.changes_kept).filter(|bytes| *bytes > 0),
             ..Edit::default()
         };
         for keyspace in registry.by_id.values() {

@@ -17,7 +17,7 @@ type Copied = BTreeMap<String, Model>;
 fn options(seed: u64) -> Options {
     let mut options = small_options(&mut Rng::new(seed));
     options.log_bytes_max = options.log_bytes_max.max(64 << 20);
-    options.changes_kept_bytes = 32 << 20;
+    options.changes_kept_bytes = Some(32 << 20);
     options
 }
 
@@ -241,8 +241,9 @@ fn a_position_that_the_log_does_not_have_is_refused() {
 #[test]
 fn kept_files_stay_within_their_limit_and_go_when_the_limit_is_gone() {
     let directory = tempfile::tempdir().unwrap();
-    let open = |kept: u64| {
-        let mut options = Options::default().changes_kept_bytes(kept);
+    let open = |kept: Option<u64>| {
+        let mut options = Options::default();
+        options.changes_kept_bytes = kept;
         options.keyspace.memtable_bytes = 64 << 10;
         StoreBuilder::new(options).open(directory.path()).unwrap()
     };
@@ -251,7 +252,7 @@ fn kept_files_stay_within_their_limit_and_go_when_the_limit_is_gone() {
         let logs = files.filter(|file| file.file_name().to_str().unwrap().ends_with(".log"));
         logs.map(|file| file.metadata().unwrap().len()).sum::<u64>()
     };
-    let store = open(1 << 20);
+    let store = open(Some(1 << 20));
     let mut feed = store.changes(ChangePosition::BEGINNING).unwrap();
     for number in 0..400u32 {
         store.put(number.to_be_bytes(), vec![1; 10 << 10]).unwrap();
@@ -265,10 +266,11 @@ fn kept_files_stay_within_their_limit_and_go_when_the_limit_is_gone() {
     assert!((512 << 10..4 << 20).contains(&log_bytes()), "{} bytes of log", log_bytes());
     drop(feed);
     store.close().unwrap();
-    let store = open(1 << 20);
+    // The store remembers the limit.
+    let store = open(None);
     assert_eq!(store.changes(position).unwrap().next_batch().unwrap().unwrap().first, position.sequence + 1);
     store.close().unwrap();
-    let store = open(0);
+    let store = open(Some(0));
     store.put("k", "v").unwrap();
     store.flush().unwrap();
     store.put("k", "v").unwrap();
