@@ -474,7 +474,11 @@ impl<E: Engine> EventLoop<E> {
             }
             std::hint::spin_loop();
         }
-        is_busy |= !watched.is_empty();
+        if !is_busy && !watched.is_empty() {
+            // A client may want this very core.
+            std::thread::yield_now();
+            is_busy = true;
+        }
         self.watched = watched;
         is_busy
     }

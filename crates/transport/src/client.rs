@@ -139,6 +139,8 @@ impl ClientEnd {
             if Instant::now() >= asleep_at {
                 break;
             }
+            // The server may want this very core.
+            std::thread::yield_now();
         }
         while self.link.may_sleep(true)? {
             let slept = self.sleep(deadline);

@@ -464,6 +464,8 @@ final class SharedMemoryTransport implements Transport {
             if (now - end >= 0 || now >= deadline) {
                 return false;
             }
+            // The server may want this very core.
+            Thread.yield();
         }
     }
 
