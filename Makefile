@@ -25,7 +25,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing crash full_disk flash::tests::cache:: \
   checkpoints_give_up_log a_device_without_space simulated:: it_is_a_map_but_for an_item_takes_32_bytes
 
-.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page fpga fpga-prove fpga-route java clients soft-roce
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page kills first-day fpga fpga-prove fpga-route java clients soft-roce
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -43,6 +43,8 @@ help:
 	@echo 'make compare-builds OLD=<commit>  that build and this one in turns: speed, processor time, tail, memory'
 	@echo 'make paper-x-engine  experiments of X-Engine with an accelerator, which is a model (15 minutes)'
 	@echo 'make paper-u2cache  latencies of U2cache over shared memory and sockets, of Rust, Java and stock clients (six minutes)'
+	@echo 'make kills     $(KILLS) kills of a served store and of the commands that copy it; every copy is compared (five minutes)'
+	@echo 'make first-day  a new user'"'"'s first day, from the release archive to a restored backup (builds the archive; openssl)'
 	@echo 'make paper-u2cache-page  its web pages: Tomcat, a database, and caches in turns (five minutes; mariadb-server, apache2-utils)'
 	@echo 'make bench-trimming  what space costs a value log in writes, with and without trimming (docs/evidence/trimming.md)'
 	@echo 'make study-postgres  what a fill factor costs and brings in PostgreSQL, on a plain and on a compressing disk (root; 40 minutes)'
@@ -266,6 +268,15 @@ paper-x-engine: build
 paper-u2cache: build
 	cargo build --release --locked -p situ-client --example latency
 	python3 scripts/paper-u2cache.py
+
+# Kills of a served store and of the commands that copy it; every copy is compared with a model.
+KILLS ?= 200
+kills: build
+	python3 scripts/kills.py --kills "$(KILLS)"
+
+# From the release archive to a restored backup.
+first-day: cargo
+	python3 scripts/first-day.py
 
 paper-u2cache-page: build
 	python3 scripts/paper-u2cache-page.py

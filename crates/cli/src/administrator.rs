@@ -212,6 +212,7 @@ fn prepare(command: &mut Command, name: &str, served: &Path, client: &Path) -> R
         Command::Verify(options) => whole(&mut options.directory),
         Command::Compact(options) => whole(&mut options.directory),
         Command::Flush(options) => whole(&mut options.directory),
+        Command::Changes(options) => whole(&mut options.directory),
         Command::Checkpoint(options) => {
             make_absolute(&mut options.output, client, &what)?;
             whole(&mut options.directory)
@@ -223,7 +224,9 @@ fn prepare(command: &mut Command, name: &str, served: &Path, client: &Path) -> R
         Command::Keyspace(command) => {
             let store = match command {
                 KeyspaceCommand::List(options) => options,
-                KeyspaceCommand::Create(options) | KeyspaceCommand::Drop(options) => &mut options.store,
+                KeyspaceCommand::Create(options) | KeyspaceCommand::Clear(options) | KeyspaceCommand::Drop(options) => {
+                    &mut options.store
+                }
             };
             store.data = served.to_owned();
             check_nodes(&what, &store.node)

@@ -102,6 +102,12 @@ impl Failure {
         }
     }
 
+    /// No server has the store in `directory` open, unless one answers ([`held`](Failure::held)).
+    pub(crate) fn not_served(what: impl Display, directory: &Path) -> Failure {
+        let failure = Failure::new(what, "no server has the store open");
+        Failure { held: Some(directory.to_owned()), ..failure }
+    }
+
     /// An operation on the store in `directory` failed.
     pub(crate) fn store(what: impl Display, directory: &Path, error: &situ::Error) -> Failure {
         let shown = directory.display();
@@ -179,7 +185,8 @@ impl Failure {
         self.why.is_none()
     }
 
-    /// Returns the directory of the store that another process has open, if that is the failure: nothing was done then.
+    /// Returns the directory of the store that another process has open, or must have, if that is the failure: nothing was
+    /// done then.
     pub(crate) fn held(&self) -> Option<&Path> {
         self.held.as_deref()
     }

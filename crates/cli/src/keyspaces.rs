@@ -7,13 +7,14 @@ use crate::output::Output;
 use crate::store::{Home, Writable, open_to_read};
 use crate::text;
 use serde::Serialize;
-use situ::Error;
+use situ::{Error, KEY_BYTES_MAX, WriteBatch};
 use situ_server::{ITEMS_KEYSPACE, META_KEYSPACE};
 
 pub(crate) fn keyspace(command: &KeyspaceCommand, out: &mut Output) -> Outcome {
     match command {
         KeyspaceCommand::List(options) => list(options, out),
         KeyspaceCommand::Create(options) => create(options, out),
+        KeyspaceCommand::Clear(options) => clear(options, out),
         KeyspaceCommand::Drop(options) => drop_one(options, out),
     }
 }
@@ -66,12 +67,14 @@ fn list(options: &WholeStore, out: &mut Output) -> Outcome {
     DONE
 }
 
-/// The answer of `create` and `drop`.
-#[derive(Serialize)]
+/// The answer of `create`, `clear` and `drop`.
+#[derive(Default, Serialize)]
 struct Changed<'a> {
     keyspace: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cleared: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dropped: Option<bool>,
 }
@@ -88,26 +91,52 @@ fn create(options: &OneKeyspace, out: &mut Output) -> Outcome {
     writable.store.keyspace(name).map_err(|error| writable.failure(what, &error))?;
     writable.close()?;
     if out.is_json() {
-        out.object(&Changed { keyspace: name, created: Some(true), dropped: None })?;
+        out.object(&Changed { keyspace: name, created: Some(true), ..Changed::default() })?;
     }
     DONE
+}
+
+/// Deletes all keys of a keyspace. Of memcached items that a server has, this is as atomic as `flush_all`.
+fn clear(options: &OneKeyspace, out: &mut Output) -> Outcome {
+    let (home, name) = (options.store.home(), &*options.name);
+    check_ordered(&home, "clear a keyspace of")?;
+    let what = format!("cannot clear the keyspace {name:?}");
+    refuse_notes(name, &what)?;
+    let writable = Writable::open(&home, false, out)?;
+    let keyspace = writable.keyspace(name, false)?;
+    let (first, last) = ([0], [u8::MAX; KEY_BYTES_MAX]);
+    let mut batch = WriteBatch::new();
+    let added = batch.delete_range_in(&keyspace, first, last).and_then(|()| batch.delete_in(&keyspace, last));
+    let written = added.and_then(|()| writable.store.write(batch).map(drop));
+    written.map_err(|error| writable.failure(what, &error))?;
+    writable.close()?;
+    if out.is_json() {
+        out.object(&Changed { keyspace: name, cleared: Some(true), ..Changed::default() })?;
+    }
+    DONE
+}
+
+/// # Errors
+/// The keyspace holds notes of commands, and not of users.
+fn refuse_notes(name: &str, what: &str) -> Result<(), Failure> {
+    match name {
+        META_KEYSPACE => {
+            let why = "it holds the records of `situ serve`, without which no server takes the items";
+            Err(Failure::new(what, why))
+        }
+        MARKS => {
+            let why = "it holds the positions from which `situ load` and `situ import` resume";
+            Err(Failure::new(what, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn drop_one(options: &OneKeyspace, out: &mut Output) -> Outcome {
     let (home, name) = (options.store.home(), &*options.name);
     check_ordered(&home, "remove a keyspace of")?;
     let what = format!("cannot remove the keyspace {name:?}");
-    match name {
-        META_KEYSPACE => {
-            let why = "it holds the records of `situ serve`, without which no server takes the items";
-            return Err(Failure::new(what, why));
-        }
-        MARKS => {
-            let why = "it holds the positions from which `situ load` and `situ import` resume";
-            return Err(Failure::new(what, why));
-        }
-        _ => {}
-    }
+    refuse_notes(name, &what)?;
     let writable = Writable::open(&home, false, out)?;
     if name == ITEMS_KEYSPACE {
         writable.check_items(&what)?;
@@ -116,7 +145,7 @@ fn drop_one(options: &OneKeyspace, out: &mut Output) -> Outcome {
     writable.store.drop_keyspace(name).map_err(|error| writable.failure(what, &error))?;
     writable.close()?;
     if out.is_json() {
-        out.object(&Changed { keyspace: name, created: None, dropped: Some(true) })?;
+        out.object(&Changed { keyspace: name, dropped: Some(true), ..Changed::default() })?;
     }
     DONE
 }

@@ -8,6 +8,7 @@
 //!   import ───────────────────────> import.rs       RocksDB databases, behind the feature `rocksdb`
 //!   top ──────────────────────────> top.rs         a served store, live
 //!   inspect compact verify repair > inspect.rs, maintain.rs
+//!   changes follow ───────────────> follow.rs       a feed of changes, and a copy that is kept by it
 //!   backup ───────────────────────> backup.rs       incremental backups, by situ_backup
 //!   config ───────────────────────> config.rs        options of serve and node
 //!   keyspace ─────────────────────> keyspaces.rs
@@ -38,6 +39,7 @@ mod disk;
 mod drive;
 mod entries;
 mod failure;
+mod follow;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -149,6 +151,8 @@ fn carry_out(command: &Command, out: &mut Output) -> Outcome {
         Command::Compact(options) => maintain::compact(options, out),
         Command::Flush(options) => maintain::flush(options, out),
         Command::Checkpoint(options) => maintain::checkpoint(options, out),
+        Command::Changes(options) => follow::changes(options, out),
+        Command::Follow(options) => follow::follow(options, out),
         Command::Keyspace(command) => keyspaces::keyspace(command, out),
         Command::Backup(command) => backup::backup(command, out),
         Command::Config(command) => config::config(command, out),

@@ -7,6 +7,7 @@ mod backup;
 mod bench;
 mod config;
 mod engine;
+mod follow;
 #[cfg(feature = "import")]
 mod import;
 mod node;
@@ -28,6 +29,7 @@ pub(crate) use config::{ConfigCheckOptions, ConfigCommand, ConfigShowOptions};
 #[cfg(feature = "bench")]
 pub(crate) use engine::only_served;
 pub(crate) use engine::{EngineChoice, EngineName, StoreKind, refuse_for_hash};
+pub(crate) use follow::{ChangesOptions, FollowOptions, Since};
 #[cfg(feature = "import")]
 pub(crate) use import::ImportCommand;
 #[cfg(feature = "rocksdb")]
@@ -48,6 +50,8 @@ use std::path::PathBuf;
 
 /// The keyspace in which loads keep their places.
 pub(crate) const MARKS: &str = "situ.load";
+/// The keyspace in which a copy keeps its position.
+pub(crate) const FOLLOWED: &str = "situ.follow";
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -93,6 +97,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Keyspace(KeyspaceCommand),
     Checkpoint(CheckpointOptions),
+    Changes(ChangesOptions),
+    Follow(FollowOptions),
     #[command(subcommand)]
     Backup(BackupCommand),
     #[command(subcommand)]
@@ -178,6 +184,10 @@ impl Target {
                 "it holds memcached items, and a server would take plain values for damage",
             )
             .cure("write through `situ serve`, choose another --keyspace, or say --stored if the values are items")),
+            FOLLOWED => Err(Failure::new(
+                format!("cannot write to the keyspace {FOLLOWED:?}"),
+                "it holds the position that `situ follow` goes on from",
+            )),
             MARKS => Err(Failure::new(
                 format!("cannot write to the keyspace {MARKS:?}"),
                 "it holds the positions from which `situ load` and `situ import` resume",
@@ -644,13 +654,15 @@ pub(crate) struct FlushOptions {
     pub(crate) keyspace: Option<String>,
 }
 
-/// List the keyspaces of a store, make one, remove one.
+/// List the keyspaces of a store, make one, clear one, remove one.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyspaceCommand {
     /// List the keyspaces of a store, oldest first, with estimates of their keys
     List(WholeStore),
     /// Make a keyspace. The store is made if it does not exist
     Create(OneKeyspace),
+    /// Delete all keys of a keyspace, at one moment
+    Clear(OneKeyspace),
     /// Remove a keyspace and all of its contents
     Drop(OneKeyspace),
 }

@@ -71,6 +71,7 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     let offload = options.compaction.offload().map_err(Failure::usage)?;
     let offload = offload.listener(move |event| messages.line(&event.to_string()));
     store_options.durability = durability(options.sync);
+    store_options.changes_kept_bytes = options.keep_changes;
     store_options.cache_bytes = options.store_memory()?.unwrap_or(MEMORY_BYTES);
     store_options.keyspace.value_log_min_bytes =
         options.value_log_min.or_else(|| options.value_log.then_some(VALUE_LOG_MIN_BYTES));

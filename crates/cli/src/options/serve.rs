@@ -114,6 +114,11 @@ pub(crate) struct ServeOptions {
     /// How much --verify-every reads in a second at most
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = parse_bytes)]
     pub(crate) verify_rate: u64,
+    /// Size up to which finished log files stay for `situ changes` and `situ follow`: 128M to 512M, or 0 for none. Each
+    /// flush, checkpoint and backup ends a file, which takes some 65M. The store remembers the size
+    /// [default: what the store remembers, and 0 in a new one]
+    #[arg(long, value_name = "SIZE", value_parser = parse_kept_bytes)]
+    pub(crate) keep_changes: Option<u64>,
     #[command(flatten)]
     pub(crate) flash: FlashChoice,
     #[command(flatten)]
@@ -210,6 +215,13 @@ fn parse_memory(text: &str) -> Result<MemorySize, String> {
 }
 
 /// Parses the limit of rings.
+fn parse_kept_bytes(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes == 0 || (128 << 20..=512 << 20).contains(&bytes) => Ok(bytes),
+        _ => Err("finished log files of 128M to 512M can stay; 0 keeps none".to_owned()),
+    }
+}
+
 fn parse_ring_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes if bytes == 0 || (4 << 10..=4 << 20).contains(&bytes) => Ok(bytes),
@@ -239,7 +251,7 @@ fn parse_value_bytes(text: &str) -> Result<usize, String> {
 
 impl ServeOptions {
     /// Options that only an ordered store has, and whether they were given.
-    fn of_ordered_stores(&self) -> [(bool, &'static str); 10] {
+    fn of_ordered_stores(&self) -> [(bool, &'static str); 11] {
         let CompactionSettings { compaction, compaction_rules, tables_per_job, accelerator, check_units } =
             &self.compaction;
         [
@@ -248,6 +260,7 @@ impl ServeOptions {
             (self.value_log_min.is_some(), "--value-log-min"),
             (self.node_patience.is_some(), "--node-patience"),
             (self.verify_every.is_some(), "--verify-every"),
+            (self.keep_changes.is_some(), "--keep-changes"),
             (*compaction != CompactionSettings::default().compaction, "--compaction"),
             (compaction_rules.is_some(), "--compaction-rules"),
             (tables_per_job.is_some(), "--tables-per-job"),

@@ -15,6 +15,7 @@ mod damage; // stores that are damaged: `verify`, `repair`, `load`
 mod damage_served; // damage that `serve` meets is in its log, once
 mod disk; // `disk format`, `disk show`, `disk check`
 mod entries; // `get`, `put`, `delete`, `scan`, `compact`, and how the program fails
+mod follow; // `changes` and `follow`: a copy that is kept up to date
 mod golden; // stores of releases open; those of later formats are refused
 mod hash; // hash stores
 mod import; // `import` in a program without RocksDB

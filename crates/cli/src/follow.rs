@@ -1,0 +1,236 @@
+//! `changes` and `follow`: a store's changes as JSON lines, and a copy that is kept up to date by them.
+//!
+//! ```text
+//!   situ changes SOURCE --follow ──lines──> situ follow - COPY
+//! ```
+//!
+//! `follow SOURCE COPY` runs `changes` itself, as a process of its own. So a source that a server has open is read
+//! through the server, as by any command.
+//!
+//! `lines` has the format, `copy` the copy.
+//!
+//! **Failure.** A source that has released the changes ends both commands in words. A follower that is killed has
+//! applied whole batches, and the copy has their position.
+
+mod copy;
+mod lines;
+
+use crate::DONE;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::options::{ChangesOptions, FollowOptions, Since};
+use crate::output::Output;
+use crate::store::{Home, Writable};
+use crate::text;
+use copy::Copy;
+use lines::{Keyspaces, Line};
+use situ::{ChangeFeed, ChangePosition, Error};
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The time between two looks for new changes.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The time without changes after which a line says so.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// `changes`: prints the changes of a store.
+pub(crate) fn changes(options: &ChangesOptions, out: &mut Output) -> Outcome {
+    let home = options.directory.home();
+    if home.is_hash() {
+        let why = "has no feed of changes: `situ dump` writes its items to a file";
+        return Err(Failure::not_for_hash("follow", home.path(), why));
+    }
+    // A feed that waits would keep a server from its store.
+    if options.follow && out.served().is_none() {
+        let what = format!("cannot wait for changes of {}", home.path().display());
+        return Err(Failure::not_served(what, home.path())
+            .cure("start `situ serve` first, or leave out --follow (`situ follow --once`) to read what there is"));
+    }
+    let writable = Writable::open(&home, false, out)?;
+    let failed = |error: Error| changes_failure(&writable, &error);
+    let since = match options.since {
+        Since::Position(position) => position,
+        Since::Now => ChangePosition::of_copy(writable.store.properties().last_sequence),
+    };
+    let mut feed = writable.store.changes(since).map_err(failed)?;
+    let mut told = Keyspaces::new();
+    tell_keyspaces(&feed, &mut told, out)?;
+    let mut quiet_since = Instant::now();
+    loop {
+        let before = feed.position();
+        let batch = match feed.next_batch() {
+            Ok(batch) => batch,
+            Err(error) => {
+                out.finish()?;
+                return Err(failed(error));
+            }
+        };
+        if let Some(batch) = batch {
+            if batch.changes.iter().any(|change| !told.contains_key(&change.keyspace)) {
+                tell_keyspaces(&feed, &mut told, out)?;
+            }
+            out.object(&Line::of_batch(before, &batch))?;
+            quiet_since = Instant::now();
+            continue;
+        }
+        tell_keyspaces(&feed, &mut told, out)?;
+        out.finish()?;
+        if !options.follow {
+            break;
+        }
+        out.check_client()?;
+        if quiet_since.elapsed() >= QUIET {
+            // A reader that has gone shows at a write.
+            out.object(&Line::without_changes(before))?;
+            quiet_since = Instant::now();
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    drop(feed);
+    writable.close()?;
+    DONE
+}
+
+fn changes_failure(writable: &Writable, error: &Error) -> Failure {
+    let failure = writable.failure("cannot read the changes", error);
+    match error {
+        Error::ChangesGone { .. } => failure.cure("`situ serve --keep-changes SIZE` keeps more of them"),
+        _ => failure,
+    }
+}
+
+/// Prints the keyspaces of the store if they are others than before.
+fn tell_keyspaces(feed: &ChangeFeed, told: &mut Keyspaces, out: &mut Output) -> Result<(), Failure> {
+    let keyspaces = feed.keyspaces().into_iter().map(|(id, name)| (id, name.to_string())).collect();
+    if *told != keyspaces {
+        *told = keyspaces;
+        out.object(&Line::of_keyspaces(told.clone()))?;
+    }
+    Ok(())
+}
+
+/// `follow`: keeps a copy up to date.
+pub(crate) fn follow(options: &FollowOptions, out: &mut Output) -> Outcome {
+    let (source, directory) = (&*options.source, &*options.copy);
+    let is_stdin = source.as_os_str() == "-";
+    let is_new = !directory.exists() || directory.read_dir().is_ok_and(|mut files| files.next().is_none());
+    if is_new && options.position {
+        let why = format!("there is no store in {}", directory.display());
+        return Err(Failure::new("cannot find a position", why));
+    }
+    let made = match is_new && !is_stdin {
+        true => Some(checkpoint(source, directory)?),
+        false => None,
+    };
+    let writable = Writable::open(&Home::at(directory, &Default::default()), true, out)?;
+    let mut copy = Copy::open(&writable, options.from.or(made))?;
+    if options.position {
+        out.line(copy.position().to_string())?;
+        drop(copy);
+        writable.close()?;
+        return DONE;
+    }
+    if is_stdin {
+        apply(&mut copy, &mut io::stdin().lock(), Path::new("standard input"))?;
+    } else {
+        let mut feed = Feed::start(source, copy.position(), !options.once, out.is_json())?;
+        apply(&mut copy, &mut feed.lines, source)?;
+        feed.end(source)?;
+    }
+    let position = copy.position();
+    drop(copy);
+    writable.close()?;
+    if out.is_json() {
+        out.object(&serde_json::json!({ "copy": directory.display().to_string(), "position": position.to_string() }))?;
+    } else {
+        out.line(format!("{}: position {position}", text::on_one_line(&directory.display().to_string())))?;
+    }
+    DONE
+}
+
+/// Applies lines until they end.
+fn apply(copy: &mut Copy<'_>, lines: &mut impl BufRead, source: &Path) -> Result<(), Failure> {
+    let mut number = 0u64;
+    let mut bytes = Vec::new();
+    loop {
+        number += 1;
+        bytes.clear();
+        let what = || format!("cannot read line {number} of {}", source.display());
+        lines.read_until(b'\n', &mut bytes).map_err(|error| Failure::new(what(), error))?;
+        // A sender that was killed leaves a part of a line.
+        let Some(line) = bytes.strip_suffix(b"\n") else { return Ok(()) };
+        let line = Line::read(line).map_err(|why| {
+            Failure::new(what(), why).cure("the lines are those of `situ changes` in docs/formats/changes.md")
+        })?;
+        copy.apply(line, &what)?;
+    }
+}
+
+/// `situ changes` of a source, as a process of its own.
+struct Feed {
+    child: Child,
+    lines: BufReader<Box<dyn Read>>,
+}
+
+impl Feed {
+    fn start(source: &Path, position: ChangePosition, follow: bool, json: bool) -> Result<Feed, Failure> {
+        let since = position.to_string();
+        let mut arguments = vec![OsStr::new("changes"), OsStr::new("--since"), OsStr::new(&since)];
+        arguments.extend(follow.then_some(OsStr::new("--follow")));
+        arguments.extend(json.then_some(OsStr::new("--json")));
+        arguments.extend([OsStr::new("--"), source.as_os_str()]);
+        let mut child = program(&arguments)?;
+        let lines: Box<dyn Read> = match child.stdout.take() {
+            Some(stdout) => Box::new(stdout),
+            None => Box::new(io::empty()),
+        };
+        Ok(Feed { child, lines: BufReader::with_capacity(1 << 20, lines) })
+    }
+
+    /// Waits for the process, whose lines have ended.
+    fn end(&mut self, source: &Path) -> Result<(), Failure> {
+        let what = format!("cannot follow {}", source.display());
+        let status = self.child.wait().map_err(|error| Failure::new(&what, error))?;
+        match status.code() {
+            Some(0) => Ok(()),
+            code => {
+                let failure = Failure::new(&what, "`situ changes` failed, and says why above");
+                let exit = code.and_then(|code| u8::try_from(code).ok()).map_or(Exit::Failed, Exit::of);
+                Err(failure.cure("to make the copy again, remove its directory first").ending(exit))
+            }
+        }
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        // It has ended already if all went well.
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            _ = self.child.kill();
+            _ = self.child.wait();
+        }
+    }
+}
+
+/// Runs this program with other arguments. Its messages go where ours go.
+fn program(arguments: &[&OsStr]) -> Result<Child, Failure> {
+    let started = std::env::current_exe()
+        .and_then(|program| Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn());
+    started.map_err(|error| Failure::new("cannot run situ", error))
+}
+
+/// Makes a checkpoint of the source. Returns its last sequence number.
+fn checkpoint(source: &Path, directory: &Path) -> Result<u64, Failure> {
+    let what = || format!("cannot make a copy of {} in {}", source.display(), directory.display());
+    let arguments = ["--json", "checkpoint", "-o"].map(OsStr::new);
+    let arguments = [&arguments[..], &[directory.as_os_str(), OsStr::new("--"), source.as_os_str()]].concat();
+    let output = program(&arguments)?.wait_with_output().map_err(|error| Failure::new(what(), error))?;
+    if !output.status.success() {
+        return Err(Failure::new(what(), "`situ checkpoint` failed, and says why above"));
+    }
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    let last = report.get("last_sequence").and_then(serde_json::Value::as_u64);
+    last.ok_or_else(|| Failure::new(what(), "`situ checkpoint` did not say how far the copy goes"))
+}
