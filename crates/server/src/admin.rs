@@ -2,7 +2,9 @@
 //! the administrative channel, by which others run commands on the open store.
 
 pub(crate) mod access;
+pub(crate) mod caller;
 pub(crate) mod channel;
+pub(crate) mod door;
 pub(crate) mod dump;
 pub(crate) mod http;
 pub mod live;

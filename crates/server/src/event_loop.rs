@@ -15,6 +15,8 @@
 //! and a parked connection is simply not read. The first loop also owns the listeners and deals new connections out
 //! in turn.
 //!
+//! A connection over TCP may speak [TLS](crate::protocol::tls). One whose handshake takes too long is closed.
+//!
 //! A connection in [shared or remote memory](stream) is looked at in each turn while its client is busy, and up to
 //! 50 µs more. So a loop with such clients does not sleep between their requests. Then the client's bell wakes the
 //! loop, or an event of the RDMA device.
@@ -48,6 +50,9 @@ use crate::event_loop::connection::{Connection, READ_BYTES};
 use crate::event_loop::loops::Loops;
 use crate::process::descriptors::Place;
 use crate::protocol::interests;
+use crate::protocol::policy::Policy;
+use crate::protocol::rights::Rights;
+use crate::protocol::tls::TlsConfig;
 use crate::waiting::inbox::{Inbox, Message};
 
 /// Epoll data of the inbox's eventfd; connection tokens are generations and slots, which never reach this.
@@ -66,6 +71,8 @@ const READS_AGAIN: Duration = Duration::from_millis(100);
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// Looks at the rings between two looks at everything else.
 const LOOKS: usize = 32;
+/// The longest handshake of TLS.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// The interval of the search for idle connections.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
@@ -100,6 +107,8 @@ pub(crate) struct EventLoop<E: Engine> {
     stopping: bool,
     /// The time of the last search for idle connections.
     swept: Instant,
+    /// Connections that began with TLS a short time ago, and the ends of their handshakes at the latest.
+    handshakes: VecDeque<(Instant, u64)>,
 }
 
 impl<E: Engine> EventLoop<E> {
@@ -135,6 +144,7 @@ impl<E: Engine> EventLoop<E> {
             scratch: Vec::with_capacity(READ_BYTES),
             stopping: false,
             swept: Instant::now(),
+            handshakes: VecDeque::new(),
         };
         event_loop.listen()?;
         Ok(event_loop)
@@ -208,8 +218,9 @@ impl<E: Engine> EventLoop<E> {
         if self.executor.read_side.is_busy() {
             return Some(READS_AGAIN);
         }
-        // Without a limit for idleness an idle loop sleeps for ever.
-        (self.loops.idle_timeout.is_some() && self.open > 0).then_some(SWEEP_EVERY)
+        // Without a limit for idleness, and without handshakes, an idle loop sleeps for ever.
+        let sweeps = self.executor.policy.idle_timeout.is_some() && self.open > 0;
+        (sweeps || !self.handshakes.is_empty()).then_some(SWEEP_EVERY)
     }
 
     fn periodic(&mut self) {
@@ -219,12 +230,44 @@ impl<E: Engine> EventLoop<E> {
                 self.rest_listeners();
             }
         }
-        if let Some(limit) = self.loops.idle_timeout
+        self.end_slow_handshakes();
+        if let Some(limit) = self.executor.policy.idle_timeout
             && self.executor.moment.now.saturating_duration_since(self.swept) >= SWEEP_EVERY
         {
             self.swept = self.executor.moment.now;
             self.close_idle(limit);
         }
+    }
+
+    /// Closes connections whose handshake of TLS takes too long. All have the same time, so the first one is due first.
+    fn end_slow_handshakes(&mut self) {
+        let now = self.executor.moment.now;
+        while let Some((end, token)) = self.handshakes.front().copied() {
+            let under_way = self.connection(token).filter(|connection| connection.stream.is_handshaking());
+            let peer = under_way.map(|connection| connection.peer);
+            if peer.is_some() && end > now {
+                return;
+            }
+            self.handshakes.pop_front();
+            if let Some(peer) = peer {
+                let why = format!("its handshake took longer than {} s", HANDSHAKE_MAX.as_secs());
+                self.executor.tls_failed(&why, peer);
+                self.close(token, Closed::Idle);
+            }
+        }
+    }
+
+    /// Goes on under another policy. Clients that are not its users any more are closed.
+    fn obey(&mut self, policy: Arc<Policy>) {
+        let before = std::mem::replace(&mut self.executor.policy, Arc::clone(&policy));
+        let all = self.connections.iter_mut().flatten();
+        let gone = all.filter(|connection| !connection.is_under(&policy, &before)).map(|connection| {
+            connection.cut_feed();
+            connection.closing = true;
+            connection.readable = false;
+            connection.session.token
+        });
+        self.dirty.extend(gone);
     }
 
     fn close_idle(&mut self, limit: Duration) {
@@ -342,6 +385,7 @@ impl<E: Engine> EventLoop<E> {
                     }
                 }
                 Message::Fed { connection } => self.dirty.push(connection),
+                Message::Policy(policy) => self.obey(policy),
                 Message::Stop => self.stop(),
             }
         }
@@ -515,15 +559,18 @@ impl<E: Engine> EventLoop<E> {
         let Some(listener) = self.listeners.get(index) else { return false };
         let taken = accept_with(&listener.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
         if let Ok(socket) = &taken {
-            self.refuse(socket);
+            self.refuse(socket, listener.local);
         }
         let refused = taken.map(drop).is_ok();
         self.spare = spare_descriptor().ok();
         refused && self.spare.is_some()
     }
 
-    fn refuse(&self, socket: &OwnedFd) {
+    fn refuse(&self, socket: &OwnedFd, local: bool) {
         self.executor.counters.add(Counter::ConnectionsRejected, 1);
+        if !local && self.executor.policy.tls.is_some() {
+            return;
+        }
         // As memcached says it; whether the client still listens does not matter.
         let _ = send(socket, b"ERROR Too many open connections\r\n", rustix::net::SendFlags::NOSIGNAL);
     }
@@ -538,7 +585,7 @@ impl<E: Engine> EventLoop<E> {
 
     fn deal(&mut self, socket: OwnedFd, local: bool) {
         let Some(place) = self.loops.places.take() else {
-            self.refuse(&socket);
+            self.refuse(&socket, local);
             return;
         };
         let inboxes = &self.loops.inboxes;
@@ -556,6 +603,14 @@ impl<E: Engine> EventLoop<E> {
             self.executor.counters.add(Counter::ConnectionsClosed, 1);
             return;
         }
+        let policy = &self.executor.policy;
+        let rights = if policy.users.is_none() { Rights::READ_AND_WRITE } else { Rights::NONE };
+        let tls = policy.tls.as_ref().filter(|_| !local).map(TlsConfig::begin);
+        let Ok(tls) = tls.transpose() else {
+            // The system has no random numbers, and the client cannot be answered.
+            self.executor.counters.add(Counter::ConnectionsClosed, 1);
+            return;
+        };
         if !local {
             // Only costs latency where it fails.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
@@ -569,7 +624,11 @@ impl<E: Engine> EventLoop<E> {
         let token = u64::from(self.generations[slot]) << 32 | slot as u64;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let added = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags);
-        let connection = Connection::new((socket, place), local, token, self.executor.moment.now);
+        if tls.is_some() {
+            self.executor.counters.add(Counter::ConnectionsTls, 1);
+            self.handshakes.push_back((self.executor.moment.now + HANDSHAKE_MAX, token));
+        }
+        let connection = Connection::new((socket, place), (local, tls), (token, rights), self.executor.moment.now);
         self.tell(&connection, None);
         self.connections[slot] = Some(Box::new(connection));
         self.open += 1;
@@ -596,6 +655,7 @@ impl<E: Engine> EventLoop<E> {
                 self.executor.stripes.release(stripe);
             }
             self.tell(&connection, Some(why));
+            connection.stream.end();
             let watches = connection.session.watches;
             let greeted = connection.take_greeted().map(|(rings, _, held)| (rings, held));
             let remote = connection.stream.take_remote().into_iter().chain(greeted);

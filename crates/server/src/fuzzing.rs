@@ -1,11 +1,14 @@
 //! The parsers under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature
 //! `fuzzing` and in tests.
 
+use crate::admin::caller::Chunks;
 use crate::admin::channel::{AdminFrame, AdminRequest, read_request};
+use crate::admin::door::Call;
 use crate::admin::http::{REQUEST_BYTES_MAX, asked};
 use crate::protocol::auth;
 use crate::protocol::foreign;
 use crate::protocol::parse::{Request, next_key, parse};
+use crate::protocol::policy::Policy;
 
 /// Parses any line and walks over what came out of it; panics if the parser does, or if it contradicts itself.
 pub fn request(line: &[u8]) {
@@ -83,6 +86,11 @@ pub fn http_request(request: &[u8]) {
             "a second request counts"
         );
     }
+    if let Ok(call) = Call::parse(request) {
+        let token = b"0123456789abcdef";
+        let is_right = request.windows(token.len()).any(|window| window == token);
+        assert!(is_right || !call.may_enter(token, &Policy::default()), "a caller without the token may enter");
+    }
 }
 
 /// Requests of every kind: where a fuzzer begins.
@@ -96,6 +104,8 @@ pub fn http_corpus() -> Vec<Vec<u8>> {
         "GET /compactions.json?live=1&since=18446744073709551615 HTTP/1.1\r\n\r\n",
         "GET /compactions.json?since=%31 HTTP/1.1\r\n\r\n",
         "POST /metrics HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi",
+        "POST /admin HTTP/1.1\r\nAuthorization: Bearer 0123456789abcdef\r\nContent-Length: 2\r\n\r\n{}",
+        "POST /admin HTTP/1.1\r\nauthorization: Basic YTpi\r\nContent-Length: 2\r\n\r\n{}",
         "GET /metrics HTTP/2\r\n\r\n",
         "GET  /metrics HTTP/1.1\r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -119,6 +129,8 @@ pub fn admin(bytes: &[u8]) {
     let _ = read_request(&mut rest);
     let mut rest = bytes;
     while AdminFrame::read(&mut rest).is_ok() {}
+    let mut chunks = Chunks::new(bytes);
+    while AdminFrame::read(&mut chunks).is_ok() {}
 }
 
 /// Requests and frames of the administrative channel: where a fuzzer begins.
@@ -130,7 +142,8 @@ pub fn admin_corpus() -> Vec<Vec<u8>> {
     ];
     let framed = bodies.iter().map(|body| [&(body.len() as u32).to_le_bytes()[..], body.as_bytes()].concat());
     let frames = b"\x01\x02\0\0\0hi\x02\x03\0\0\0no\n\x03\x01\0\0\0\x04\x04\x02\0\0\0no";
-    bodies.iter().map(|body| body.as_bytes().to_vec()).chain(framed).chain([frames.to_vec()]).collect()
+    let chunks = b"7\r\n\x01\x02\0\0\0hi\r\n6\r\n\x03\x01\0\0\0\x04\r\n0\r\n\r\n";
+    bodies.iter().map(|body| body.as_bytes().to_vec()).chain(framed).chain([frames.to_vec(), chunks.to_vec()]).collect()
 }
 
 #[cfg(test)]

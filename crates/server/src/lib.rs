@@ -46,8 +46,9 @@
 //! * A correction of the system's wall clock does not move expiration times, at once or after a restart
 //!   ([`StoreClock`](situ_base::StoreClock)).
 //! * `stats detail` counts 4096 prefixes; those that come later are not counted until `stats reset`.
-//! * Authentication ([`ServerOptions::auth_file`]): up to 64 users, not 8. A login of more than 2 KiB ends the
-//!   connection.
+//! * Authentication ([`ServerOptions::auth_file`]): up to 64 users, not 8, and they can have
+//!   [rights](ServerOptions::rights_file). A login of more than 2 KiB ends the connection.
+//! * TLS is version 1.3 alone, of all TCP addresses or of none ([`ServerOptions::tls`]).
 //! * A key given in base64 stays marked so when `mg` or `ma` create the item; answers to pipelined commands before a
 //!   retrieval with an overlong key are not lost.
 
@@ -72,6 +73,7 @@ mod protocol;
 mod server;
 mod waiting;
 
+pub use admin::caller::AdminCaller;
 pub use admin::channel::{AdminAnswer, AdminClient, AdminFrame, AdminRequest, Administrator};
 pub use admin::live;
 pub use admin::socket::AdminSocket;
@@ -94,5 +96,6 @@ pub use engines::offline::{ItemWriter, stored_clock, stored_rule};
 pub use engines::store::StoreEngine;
 pub use process::descriptors::raise_limit;
 pub use process::pressure::machine_memory_bytes;
+pub use protocol::tls::TlsFiles;
 pub use server::{CaughtSignals, Server, ServerOptions, StartError, StopSignal, outlive_file_limit};
 pub use situ_transport::RdmaDevices;

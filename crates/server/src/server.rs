@@ -8,17 +8,21 @@ mod signals;
 pub use options::{ServerOptions, StartError};
 pub use signals::{CaughtSignals, StopSignal, outlive_file_limit};
 
+use crate::admin::door::Door;
 use crate::admin::dump::Dumps;
 use crate::admin::http::{self, Pages};
 use crate::admin::notices::Notices;
+use crate::admin::socket::AdminSocket;
+use crate::admin::stats::StatsSource;
 use crate::engine::Engine;
 use crate::engine::cache::OnTrouble;
 use crate::engine::durable::Durable;
 use crate::engine::item::ExpiryRule;
 use crate::event_loop::{EventLoop, Listener};
+use crate::process::descriptors::Places;
 use crate::server::listening::{Listening, listen, listen_tcp};
-use crate::server::options::check;
-use crate::server::parts::{Capacity, Parts, warnings};
+use crate::server::options::{check, refuse_anonymous};
+use crate::server::parts::{Capacity, Parts, settings, warnings};
 use crate::waiting::greeting;
 use crate::waiting::inbox::{Inbox, Message};
 use rustix::event::EventfdFlags;
@@ -40,7 +44,12 @@ pub struct Server {
     http_stop: Arc<OwnedFd>,
     stop_at: Arc<Mutex<Option<Instant>>>,
     addresses: Vec<SocketAddr>,
-    connections_max: usize,
+    places: Arc<Places>,
+    capacity: Option<Capacity>,
+    stats: Arc<StatsSource>,
+    /// The options in force, with those that [`Server::reload`] has changed.
+    options: Mutex<ServerOptions>,
+    door: Arc<Door>,
     warnings: Vec<String>,
     notices: Arc<Notices>,
     http_address: Option<SocketAddr>,
@@ -63,19 +72,23 @@ impl Server {
     /// See [`StartError`]. Nothing is left running.
     pub fn start<E: Engine>(options: &ServerOptions, engine: Arc<E>) -> Result<Server, StartError> {
         check(options)?;
-        let users = options.users()?;
+        let (policy, mut warned) = options.policy()?;
+        refuse_anonymous(options, &policy, &options.listen)?;
         let capacity = Capacity::of(options)?;
-        let Listening { listeners, addresses, warnings: mut warned } = listen(options)?;
-        warned.extend(warnings(options, &capacity, &users, &addresses));
+        let Listening { listeners, addresses, warnings: of_names } = listen(options)?;
+        // Names lead to more addresses.
+        refuse_anonymous(options, &policy, &addresses)?;
+        warned.extend(of_names);
+        warned.extend(warnings(options, &capacity, &policy, &addresses));
         let http = options.http.map(listen_tcp).transpose()?;
         let durable = Arc::new(Durable::open(Arc::clone(&engine)).map_err(StartError::Engine)?);
         let refused = durable.unreserved();
         warned.extend(refused.map(|error| format!("clients can read and delete, and store nothing yet: {error}")));
-        let users = users.map(|(users, _)| users);
-        let mut parts = Parts::new(options, &capacity, &addresses, (Arc::clone(&engine), durable), users)?;
+        let mut parts = Parts::new(options, &capacity, &addresses, (Arc::clone(&engine), durable), policy)?;
         let mut server = Server::without_threads(&parts)?;
         server.addresses = addresses;
-        server.connections_max = capacity.connections_max;
+        server.capacity = Some(capacity);
+        *lock(&server.options) = options.clone();
         server.warnings = warned;
         server.unix_socket = options.unix_socket.clone();
         server.start_loops(&parts, listeners)?;
@@ -100,7 +113,11 @@ impl Server {
             http_stop: Arc::new(http_stop),
             stop_at: Arc::clone(&parts.loops.stop_at),
             addresses: Vec::new(),
-            connections_max: 0,
+            places: Arc::clone(&parts.loops.places),
+            capacity: None,
+            stats: Arc::clone(&parts.stats),
+            options: Mutex::default(),
+            door: Arc::new(Door::new(Arc::clone(&parts.policy), Arc::clone(&parts.notices))),
             warnings: Vec::new(),
             notices: Arc::clone(&parts.notices),
             http_address: None,
@@ -132,7 +149,8 @@ impl Server {
     ) -> Result<(), StartError> {
         self.http_address = listener.local_addr().ok();
         let durable = Arc::clone(&parts.durable);
-        let pages = Pages { engine, durable, counters: parts.stats.counters.clone(), started: parts.started };
+        let door = Arc::clone(&self.door);
+        let pages = Pages { engine, durable, counters: parts.stats.counters.clone(), started: parts.started, door };
         let stop = Arc::clone(&self.http_stop);
         self.spawn("situ-http".to_owned(), move || http::run(&listener, &pages, &stop))
     }
@@ -156,7 +174,47 @@ impl Server {
     /// Returns the maximum number of connections at a time: [`ServerOptions::max_connections`], or fewer where the
     /// process's limit of open files is small.
     pub fn connections_max(&self) -> usize {
-        self.connections_max
+        self.places.max()
+    }
+
+    /// Lets the bearers of the token of [`ServerOptions::admin_token_file`] run the commands of `socket` over HTTP.
+    /// Only the first call counts.
+    pub fn administer(&self, socket: &AdminSocket) {
+        self.door.open(socket.commands());
+    }
+
+    /// Takes from `options` what can change while the server runs: users and rights, TLS, the token, the idle timeout
+    /// and the number of connections. The files are read again. All else stays as it was at the start. Connections of
+    /// users that are gone, or have another password or other rights, are closed. Open connections keep their
+    /// certificates. Returns a line for each change.
+    ///
+    /// # Errors
+    /// As [`Server::start`]. Then nothing has changed.
+    pub fn reload(&self, options: &ServerOptions) -> Result<Vec<String>, StartError> {
+        let mut kept = lock(&self.options);
+        let options = kept.reloaded(options);
+        check(&options)?;
+        let (policy, warned) = options.policy()?;
+        refuse_anonymous(&options, &policy, &self.addresses)?;
+        let connections_max = match &self.capacity {
+            Some(capacity) => capacity.connections_max(&options)?,
+            None => self.places.max(),
+        };
+        let mut lines = self.door.policy().changes(&policy);
+        if connections_max != self.places.max() {
+            self.places.set_max(connections_max);
+            lines.push(format!("at most {connections_max} connections are open at a time"));
+        }
+        if let Some(capacity) = &self.capacity {
+            *lock(&self.stats.settings) =
+                settings(&options, &Capacity { connections_max, ..*capacity }, &self.addresses);
+        }
+        let policy = Arc::new(policy);
+        self.door.obey(Arc::clone(&policy));
+        self.inboxes.iter().for_each(|inbox| inbox.post(Message::Policy(Arc::clone(&policy))));
+        *kept = options;
+        lines.extend(warned.into_iter().map(|warning| format!("warning: {warning}")));
+        Ok(lines)
     }
 
     /// Returns the deviations from the options, each with its cure. The caller shows them to the operator.

@@ -61,6 +61,8 @@ fn three(transport: TransportKind) -> Option<Vec<TestServer>> {
             listen: Vec::new(),
             threads: 1,
             rdma: situ_server::RdmaDevices::Any,
+            // The address of an RDMA device is no loopback.
+            allow_anonymous: true,
             ..ServerOptions::default()
         };
         match address.parse() {

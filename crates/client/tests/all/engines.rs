@@ -49,6 +49,8 @@ fn a_cache_answers_all_commands_over_rdma() {
         threads: 2,
         max_value_bytes: VALUE_BYTES_MAX,
         rdma: situ_server::RdmaDevices::Any,
+        // The address of an RDMA device is no loopback.
+        allow_anonymous: true,
         ..ServerOptions::default()
     };
     let server = Server::start(&options, cache()).unwrap();
@@ -93,6 +95,8 @@ fn users_log_in() {
         listen,
         auth_file: Some(file),
         rdma: situ_server::RdmaDevices::Any,
+        // The address of an RDMA device is no loopback.
+        allow_anonymous: true,
         ..ServerOptions::default()
     };
     let server = Server::start(&server_options, cache()).unwrap();

@@ -65,6 +65,8 @@ fn server() {
         listen: Vec::new(),
         threads: 2,
         rdma: situ_server::RdmaDevices::Any,
+        // The address of an RDMA device is no loopback.
+        allow_anonymous: true,
         ..ServerOptions::default()
     };
     match address.parse() {

@@ -4,7 +4,10 @@
 //! command on its open store and answers with frames: output, messages, and at last the exit code.
 //! `docs/formats/admin.md` has the bytes.
 //!
-//! This module knows nothing of commands: an [`Administrator`] runs them. The module `socket` takes connections.
+//! Over HTTP, the request is the body of a `POST`, and each frame of the answer is a chunk.
+//!
+//! This module knows nothing of commands: an [`Administrator`] runs them. The module `socket` takes connections, and
+//! `door` lets callers of HTTP in.
 //!
 //! **Bounded.** A request has at most [`REQUEST_BYTES_MAX`], a frame at most [`FRAME_BYTES_MAX`].
 //!
@@ -39,6 +42,10 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const EXIT: u8 = 3;
 const REFUSED: u8 = 4;
+
+/// The beginning of an answer over HTTP.
+const HTTP_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\
+    Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\r\n";
 
 /// Calls `with` with a path of the socket in `directory` that is short enough for the system.
 pub(crate) fn within_limit<T>(directory: &Path, with: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
@@ -135,13 +142,15 @@ impl AdminRequest {
 #[derive(Debug)]
 pub struct AdminAnswer {
     socket: OwnedFd,
-    /// Frames are written one after the other.
-    turn: Mutex<()>,
+    is_http: bool,
+    /// Frames are written one after the other. True once there was one.
+    turn: Mutex<bool>,
 }
 
 impl AdminAnswer {
-    pub(crate) fn new(socket: OwnedFd) -> AdminAnswer {
-        AdminAnswer { socket, turn: Mutex::default() }
+    /// Makes the answer of a socket that blocks.
+    pub(crate) fn new(socket: OwnedFd, is_http: bool) -> AdminAnswer {
+        AdminAnswer { socket, is_http, turn: Mutex::default() }
     }
 
     /// Sends bytes of standard output.
@@ -190,9 +199,19 @@ impl AdminAnswer {
 
     fn send(&self, kind: u8, contents: &[u8]) -> io::Result<()> {
         let length = (contents.len() as u32).to_le_bytes();
-        let _turn = lock(&self.turn);
-        self.write_all(&[&[kind], &length[..]].concat(), SendFlags::MORE)?;
-        self.write_all(contents, SendFlags::empty())
+        let frame = [&[kind], &length[..]].concat();
+        let mut has_begun = lock(&self.turn);
+        let is_first = !std::mem::replace(&mut *has_begun, true);
+        if !self.is_http {
+            self.write_all(&frame, SendFlags::MORE)?;
+            return self.write_all(contents, SendFlags::empty());
+        }
+        let head = if is_first { HTTP_HEAD } else { "" };
+        let size = format!("{head}{:x}\r\n", frame.len() + contents.len());
+        self.write_all(&[size.as_bytes(), &frame].concat(), SendFlags::MORE)?;
+        self.write_all(contents, SendFlags::MORE)?;
+        let is_last = matches!(kind, EXIT | REFUSED);
+        self.write_all(if is_last { b"\r\n0\r\n\r\n" } else { b"\r\n" }, SendFlags::empty())
     }
 
     fn write_all(&self, mut bytes: &[u8], flags: SendFlags) -> io::Result<()> {

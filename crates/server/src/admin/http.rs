@@ -1,5 +1,6 @@
 //! `GET /metrics` for Prometheus, `GET /healthz` for supervisors, and `GET /` for people: a page that shows the server
-//! live, and links to the others. `HEAD` answers as `GET`, without a body.
+//! live, and links to the others. `HEAD` answers as `GET`, without a body. The connection of a `POST /admin` goes to
+//! the [administrative channel](crate::admin::door).
 //!
 //! One thread polls the listener and all open connections; each is answered once and closed. A request is read into a
 //! buffer of bounded size, and reading and writing have a deadline each. So a slow or silent client costs a descriptor
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
+use crate::admin::door::Door;
 use crate::admin::live::{Live, PAGE, PAGE_HEADERS};
 use crate::admin::metrics::{Counters, Totals};
 use crate::engine::durable::Durable;
@@ -38,6 +40,7 @@ pub(crate) struct Pages<E: Engine> {
     /// One for each event loop.
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) started: Instant,
+    pub(crate) door: Arc<Door>,
 }
 
 /// One client: its request arrives, then its answer leaves.
@@ -118,7 +121,14 @@ impl Client {
                 (None, Progress::Blocked) if late => TOO_SLOW,
                 (None, Progress::Blocked) => return true,
             };
-            self.answer = Some(encode(respond(request.asked, pages), request.wants_body));
+            let response = match request.asked {
+                Asked::Admin => match pages.door.enter(&self.request, &self.stream) {
+                    Ok(()) => return false,
+                    Err((status, text)) => (status, TEXT, "", text.into()),
+                },
+                asked => respond(asked, pages),
+            };
+            self.answer = Some(encode(response, request.wants_body));
             self.deadline = Instant::now() + DEADLINE;
         } else if late {
             return false;
@@ -190,6 +200,8 @@ enum Asked {
     OldPage,
     /// The news of compactions since this attempt.
     Compactions(u64),
+    /// A command of the administrative channel.
+    Admin,
     /// An unknown target: the status, and the reason in prose.
     Refused(&'static str, &'static str),
 }
@@ -216,8 +228,12 @@ pub(crate) fn asked(request: &[u8]) -> Option<Request> {
     if !words.next().is_some_and(|version| version.starts_with(b"HTTP/1.")) {
         return Some(Asked::Refused("400 Bad Request", "This is not an HTTP/1 request.\n").with_body());
     }
-    if !matches!(method, b"GET" | b"HEAD") {
-        return Some(Asked::Refused("405 Method Not Allowed", "Only GET and HEAD are served.\n").with_body());
+    let refused = |text| Some(Asked::Refused("405 Method Not Allowed", text).with_body());
+    match (method, target) {
+        (b"POST", b"/admin") => return Some(Asked::Admin.with_body()),
+        (_, b"/admin") => return refused("/admin takes POST.\n"),
+        (b"GET" | b"HEAD", _) => {}
+        _ => return refused("Only GET and HEAD are served.\n"),
     }
     let mut parts = target.splitn(2, |byte| *byte == b'?');
     let (path, query) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
@@ -287,6 +303,8 @@ fn respond<E: Engine>(asked: Asked, pages: &Pages<E>) -> Response {
             Some(compactions) => json(&compactions),
             None => ("404 Not Found", TEXT, "", "The engine tells nothing of compactions.\n".into()),
         },
+        // The connection has left this thread, or its caller is refused.
+        Asked::Admin => ("404 Not Found", TEXT, "", "".into()),
         Asked::Refused(status, text) => (status, TEXT, "", text.into()),
     }
 }

@@ -112,9 +112,12 @@ pub(crate) enum Counter {
     DiskReads,
     ConnectionsShared,
     ConnectionsRemote,
+    CommandsForbidden,
+    ConnectionsTls,
+    TlsFailures,
 }
 
-const COUNTERS: [(&str, &str); 36] = [
+const COUNTERS: [(&str, &str); 39] = [
     ("get_hits", "Keys found by retrieval commands."),
     ("get_misses", "Keys not found by retrieval commands."),
     ("touch_hits", "Keys found by commands that set an expiration time."),
@@ -151,6 +154,9 @@ const COUNTERS: [(&str, &str); 36] = [
     ("disk_reads", "Reads that the engine answered later; only the connection that asked waited."),
     ("connections_shared_memory", "Connections that moved into shared memory."),
     ("connections_remote_memory", "Connections that moved into remote memory, by RDMA."),
+    ("commands_forbidden", "Commands refused because their user lacks the right."),
+    ("connections_tls", "Connections accepted that speak TLS."),
+    ("tls_failures", "Connections closed because of an error of TLS, or of a slow handshake."),
 ];
 
 /// The counts of one event loop. Written by that loop only.

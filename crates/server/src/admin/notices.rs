@@ -1,7 +1,8 @@
-//! Lines for the server's log about clients of other protocols.
+//! Lines for the server's log about clients that are hung up on: those of other protocols, and those that fail in TLS.
 //!
 //! Such a client only sees that its connection ends. The log says why: at once for the first client of each protocol,
-//! and then once a minute at most, with the number of clients since the last line.
+//! and then once a minute at most, with the number of clients since the last line. Clients that fail in TLS count as
+//! those of one protocol.
 
 use crate::engine::cache::OnTrouble;
 use crate::protocol::foreign::Protocol;
@@ -18,6 +19,10 @@ const EVERY: Duration = Duration::from_secs(60);
 pub(crate) struct Notices {
     tell: OnceLock<OnTrouble>,
     refused: Mutex<[Refused; Protocol::COUNT]>,
+    /// Those that failed in TLS.
+    failed: Mutex<Refused>,
+    /// Those that showed a wrong token.
+    strangers: Mutex<Refused>,
 }
 
 /// The clients of one protocol.
@@ -53,15 +58,36 @@ impl Notices {
         let Some(clients) = lock(&self.refused)[protocol as usize].count(now) else { return };
         tell(&line(protocol, peer, clients));
     }
+
+    /// Reports that a caller of the administrative channel had a wrong token.
+    pub(crate) fn token_refused(&self, peer: Option<SocketAddr>, now: Instant) {
+        let Some(tell) = self.tell.get() else { return };
+        let Some(callers) = lock(&self.strangers).count(now) else { return };
+        tell(&format!("the administrative channel over HTTP refused a caller{}: a wrong token", from(peer, callers)));
+    }
+
+    /// Reports that the server has hung up on a client because of an error of TLS.
+    pub(crate) fn tls_failed(&self, why: &str, peer: Option<SocketAddr>, now: Instant) {
+        let Some(tell) = self.tell.get() else { return };
+        let Some(clients) = lock(&self.failed).count(now) else { return };
+        tell(&format!("the server hung up on a client{}: no TLS with it: {why}", from(peer, clients)));
+    }
+}
+
+/// Names the last client, and counts those before it.
+fn from(peer: Option<SocketAddr>, clients: u64) -> String {
+    let from = peer.map_or("the Unix socket".to_owned(), |peer| peer.to_string());
+    match clients {
+        0 | 1 => format!(" from {from}"),
+        _ => format!(" from {from}, and on {} more since the last such line", clients - 1),
+    }
 }
 
 fn line(protocol: Protocol, peer: Option<SocketAddr>, clients: u64) -> String {
-    let from = peer.map_or("the Unix socket".to_owned(), |peer| peer.to_string());
-    let more =
-        if clients > 1 { format!(", and on {} more since the last such line", clients - 1) } else { String::new() };
     let (speaks, cure) = protocol.speaks_and_cure();
     format!(
-        "the server hung up on a client from {from}{more}: it speaks {speaks}, and this server memcached's text protocol; {cure}"
+        "the server hung up on a client{}: it speaks {speaks}, and this server memcached's text protocol; {cure}",
+        from(peer, clients)
     )
 }
 

@@ -4,6 +4,8 @@
 //! from the first moment on, so only the same user and root can connect. Volumes list only their own names, and so
 //! overlook this one.
 //!
+//! [Callers over HTTP](crate::admin::door) run the same commands.
+//!
 //! **Threads.** One takes connections. Each connection has a thread while its command runs, at most [`COMMANDS_MAX`] at
 //! a time; one more is refused.
 //!
@@ -11,13 +13,14 @@
 //! [`wait`](AdminSocket::wait) waits for those that run. The caller closes the store, which ends the others, and drops
 //! the socket. That hangs up on clients that take no answer, and waits a moment.
 
-use crate::admin::channel::{AdminAnswer, Administrator, NAME, read_request, within_limit};
+use crate::admin::channel::{AdminAnswer, AdminRequest, Administrator, NAME, read_request, within_limit};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{AtFlags, Mode, fchmod, unlinkat};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 use situ_base::lock;
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -47,11 +50,21 @@ pub struct AdminSocket {
     listener: Option<JoinHandle<()>>,
 }
 
-/// The commands that run.
-struct Commands {
+/// A request, or the reason in words why it cannot be run.
+type Asked = Result<AdminRequest, String>;
+
+/// The commands that run, of all callers.
+pub(crate) struct Commands {
     administrator: Box<dyn Administrator>,
-    running: Mutex<Vec<Arc<AdminAnswer>>>,
+    running: Mutex<Started>,
     ended: Condvar,
+}
+
+#[derive(Default)]
+struct Started {
+    answers: Vec<Arc<AdminAnswer>>,
+    /// No command begins any more.
+    is_over: bool,
 }
 
 impl AdminSocket {
@@ -79,14 +92,19 @@ impl AdminSocket {
         _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         // A panic of it has been shown already.
         _ = listener.join();
+        lock(&self.commands.running).is_over = true;
         remove(&self.directory);
+    }
+
+    pub(crate) fn commands(&self) -> Arc<Commands> {
+        Arc::clone(&self.commands)
     }
 
     /// Waits until no command runs, `longest` at most. Returns false if one still does.
     pub fn wait(&self, longest: Duration) -> bool {
         let deadline = Instant::now() + longest;
         let mut running = lock(&self.commands.running);
-        while !running.is_empty() {
+        while !running.answers.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -102,7 +120,7 @@ impl Drop for AdminSocket {
     fn drop(&mut self) {
         self.refuse();
         if !self.wait(LAST_WAIT) {
-            lock(&self.commands.running).iter().for_each(|answer| answer.hang_up());
+            lock(&self.commands.running).answers.iter().for_each(|answer| answer.hang_up());
             self.wait(LAST_WAIT);
         }
     }
@@ -145,7 +163,7 @@ fn take_connections(listener: &UnixListener, commands: &Arc<Commands>, stop: &Ow
             return;
         }
         match listener.accept() {
-            Ok((stream, _)) => commands.begin(stream),
+            Ok((stream, _)) => commands.begin_on_socket(stream),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             // Out of descriptors, most likely.
             Err(_) => std::thread::sleep(ACCEPT_REST),
@@ -154,23 +172,47 @@ fn take_connections(listener: &UnixListener, commands: &Arc<Commands>, stop: &Ow
 }
 
 impl Commands {
-    /// Runs the command of a connection on a thread of its own.
-    fn begin(self: &Arc<Commands>, stream: UnixStream) {
+    /// Runs the command of a connection of the socket.
+    fn begin_on_socket(self: &Arc<Commands>, mut stream: UnixStream) {
         // The client may be gone at any point, so errors of its socket go unreported.
         let Ok(socket) = stream.try_clone() else { return };
-        let answer = Arc::new(AdminAnswer::new(socket.into()));
+        self.begin(AdminAnswer::new(socket.into(), false), move || {
+            stream.set_read_timeout(Some(REQUEST_WAIT)).ok()?;
+            read_request(&mut stream)
+        });
+    }
+
+    /// Runs the command of a connection over HTTP. Its request has `length` bytes, of which `come` have come.
+    pub(crate) fn begin_over_http(self: &Arc<Commands>, mut stream: TcpStream, mut come: Vec<u8>, length: usize) {
+        let Ok(socket) = stream.set_nonblocking(false).and_then(|()| stream.try_clone()) else { return };
+        self.begin(AdminAnswer::new(socket.into(), true), move || {
+            stream.set_read_timeout(Some(REQUEST_WAIT)).ok()?;
+            come.truncate(length);
+            let missing = (length - come.len()) as u64;
+            stream.by_ref().take(missing).read_to_end(&mut come).ok()?;
+            (come.len() == length).then(|| AdminRequest::decode(&come))
+        });
+    }
+
+    /// Runs a command on a thread of its own, which reads the request first.
+    fn begin(self: &Arc<Commands>, answer: AdminAnswer, read: impl FnOnce() -> Option<Asked> + Send + 'static) {
+        let answer = Arc::new(answer);
         let running = Running { commands: Arc::clone(self), answer: Arc::clone(&answer) };
-        let before = {
-            let mut list = lock(&self.running);
-            list.push(Arc::clone(&answer));
-            list.len() - 1
+        let (before, is_over) = {
+            let mut started = lock(&self.running);
+            started.answers.push(Arc::clone(&answer));
+            (started.answers.len() - 1, started.is_over)
         };
+        if is_over {
+            _ = answer.refuse("the server stops; run the command again when it has started");
+            return;
+        }
         if before >= COMMANDS_MAX {
             let text = format!("{COMMANDS_MAX} commands run already; run this one again when one of them has ended");
             _ = answer.refuse(&text);
             return;
         }
-        let body = move || running.run(stream);
+        let body = move || running.run(read);
         if std::thread::Builder::new().name("situ-command".to_owned()).spawn(body).is_err() {
             _ = answer.refuse("the system refuses a thread for the command; run the command again");
         }
@@ -184,11 +226,8 @@ struct Running {
 }
 
 impl Running {
-    fn run(self, mut stream: UnixStream) {
-        if stream.set_read_timeout(Some(REQUEST_WAIT)).is_err() {
-            return;
-        }
-        _ = match read_request(&mut stream) {
+    fn run(self, read: impl FnOnce() -> Option<Asked>) {
+        _ = match read() {
             Some(Ok(request)) => {
                 let code = self.commands.administrator.run(&request, &self.answer);
                 self.answer.exit(code)
@@ -201,7 +240,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        lock(&self.commands.running).retain(|answer| !Arc::ptr_eq(answer, &self.answer));
+        lock(&self.commands.running).answers.retain(|answer| !Arc::ptr_eq(answer, &self.answer));
         self.commands.ended.notify_all();
     }
 }

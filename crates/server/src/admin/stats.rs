@@ -14,14 +14,15 @@ use crate::admin::watch::Watchers;
 use crate::engine::Engine;
 use crate::engine::cache::{CacheExtras, CacheState, FlashState};
 use crate::engine::durable::Durable;
+use crate::process::descriptors::Places;
 
 /// The sources of the numbers.
 pub(crate) struct StatsSource {
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) started_seconds: u64,
-    pub(crate) connections_max: usize,
+    pub(crate) places: Arc<Places>,
     /// Names and values of `stats settings`.
-    pub(crate) settings: Vec<(&'static str, String)>,
+    pub(crate) settings: Mutex<Vec<(&'static str, String)>>,
     /// The counters at the last `stats reset`.
     pub(crate) baseline: Mutex<Vec<u64>>,
     pub(crate) prefixes: Prefixes,
@@ -217,7 +218,7 @@ impl StatsSource {
         match topic {
             b"" => self.general(&mut text, durable, now_seconds),
             b"settings" => {
-                for (name, value) in &self.settings {
+                for (name, value) in lock(&self.settings).iter() {
                     stat(&mut text, name, value);
                 }
                 // A store evicts nothing, so it has no limit.
@@ -279,7 +280,7 @@ impl StatsSource {
             stat(text, "rusage_user", format_args!("{user:.6}"));
             stat(text, "rusage_system", format_args!("{system:.6}"));
         }
-        stat(text, "max_connections", self.connections_max);
+        stat(text, "max_connections", self.places.max());
         stat(text, "curr_connections", self.totals().connections());
         stat(text, "connection_structures", self.totals().connections());
         stat(text, "reserved_fds", self.reserved_descriptors);

@@ -14,7 +14,8 @@ use crate::engine::item::{BINARY_KEY, Header, STALE, TOKEN_SENT};
 use crate::engine::{COPY_BYTES_MAX, ChangeInParts, Engine, EngineError};
 use crate::protocol::interests;
 use crate::protocol::number::{parse_u64, push_decimal};
-use crate::protocol::parse::{Store, StoreMode, next_key};
+use crate::protocol::parse::{Request, Store, StoreMode, next_key};
+use crate::protocol::rights::Rights;
 use crate::waiting::Wait;
 use crate::waiting::inbox::Message;
 
@@ -149,6 +150,11 @@ impl<E: Engine> Executor<E> {
     /// item that cannot be read is removed, too, and the client gets the reason why it could not be read, or why it is
     /// still there.
     pub(crate) fn refuse(&mut self, session: &mut Session<E::Value>, store: &Store<'_>, why: Unstorable) -> Outcome {
+        // The value goes, and so does the old item, which is a change.
+        if !session.rights.contain(Rights::WRITE) {
+            self.forbid(session, &Request::Store(store.clone()));
+            return Outcome::Done;
+        }
         let command = store_command(store);
         let silent = store.noreply && store.meta.is_none();
         let (text, status, counter): (&'static [u8], _, _) = match why {

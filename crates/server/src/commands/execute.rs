@@ -23,6 +23,7 @@
 //! written before it began. Connections without outstanding writes read without it.
 
 use std::collections::TryReserveError;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -40,9 +41,10 @@ use crate::engine::cache::{CacheExtras, Shown};
 use crate::engine::durable::Durable;
 use crate::engine::item::{ExpiryRule, Header, expires_at};
 use crate::engine::{ChangeInParts, Engine, EngineError, StoredValue};
-use crate::protocol::auth::Users;
 use crate::protocol::interests;
 use crate::protocol::parse::{Request, next_key};
+use crate::protocol::policy::Policy;
+use crate::protocol::rights::{Rights, is_noreply, needed};
 use crate::waiting::feed::{Feed, FeedReader};
 use crate::waiting::fetch::{Fetched, Reads};
 use crate::waiting::greeting::Greeter;
@@ -74,6 +76,8 @@ pub(crate) struct Session<V> {
     pub(crate) watches: bool,
     /// The number of its socket, as events name it.
     pub(crate) descriptor: i32,
+    /// The commands that the client may run.
+    pub(crate) rights: Rights,
 }
 
 /// Commands of one kind that were answered in a row since the clock was last read: a reading costs as much as a tenth
@@ -166,8 +170,8 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) loop_index: usize,
     pub(crate) limits: Limits,
-    /// The users that may run commands; `None` means all clients.
-    pub(crate) users: Option<Arc<Users>>,
+    /// The users that may run commands, and more that may change.
+    pub(crate) policy: Arc<Policy>,
     /// Lines for the server's log.
     pub(crate) notices: Arc<Notices>,
     /// The time of this turn.
@@ -596,6 +600,19 @@ impl<E: Engine> Executor<E> {
         });
     }
 
+    /// Counts and logs an error of TLS, for which a connection ends.
+    pub(crate) fn tls_failed(&self, why: &str, peer: Option<SocketAddr>) {
+        self.counters.add(Counter::TlsFailures, 1);
+        self.notices.tls_failed(why, peer, self.moment.now);
+    }
+
+    /// Answers a request for which the client lacks a right.
+    pub(crate) fn forbid(&self, session: &mut Session<E::Value>, request: &Request<'_>) {
+        self.counters.add(Counter::CommandsForbidden, 1);
+        let text = session.rights.refusal(needed(request));
+        self.say(session, Command::Other, text, is_noreply(request));
+    }
+
     pub(crate) fn fail(&self, session: &mut Session<E::Value>, command: Command, error: &EngineError, noreply: bool) {
         self.answer(session, command, |out| {
             if !noreply {
@@ -632,6 +649,11 @@ impl<E: Engine> Executor<E> {
     /// Runs one command; `data` is the data block of a storage command, without its end of line.
     pub(crate) fn execute(&mut self, session: &mut Session<E::Value>, request: &Request<'_>, data: &[u8]) -> Outcome {
         let outcome = match request {
+            _ if !session.rights.contain(needed(request)) => {
+                self.forbid(session, request);
+                session.resume = 0;
+                Outcome::Done
+            }
             Request::Get { touch: None, .. } | Request::MetaDebug { .. } | Request::Stats { .. } if session.unheard => {
                 session.resume = 0;
                 Outcome::Done

@@ -4,7 +4,8 @@
 //! `mg a t T30` reports the remaining time before the change, `mg a T30 t` after it.
 //!
 //! *Stale* and *won* live in the item: `md ... I` marks it stale. The first reader gets `W`, and that is written down,
-//! which turns this one read into a write. Later readers get `Z`, until the item is set again.
+//! which turns this one read into a write. Later readers get `Z`, until the item is set again. A user without the right
+//! to write gets `Z`, too, and the next one may win.
 //!
 //! **Versions.** Flags of memcached 1.6.18 act as there. The following flags came later and act as in 1.6.42. `E` gives
 //! the item a cas id (in `mg` only one that `N` creates). `C` of `mg` leaves out the value of an item with that cas id.
@@ -23,6 +24,7 @@ use crate::engine::{Engine, EngineError};
 use crate::protocol::base64;
 use crate::protocol::number::push_decimal;
 use crate::protocol::parse::Meta;
+use crate::protocol::rights::Rights;
 
 /// Returns the answer to an item that is deleted.
 fn deleted<V>(key: &[u8], meta: &Meta<'_>) -> Reply<V> {
@@ -40,6 +42,15 @@ fn fresh_header(meta: &Meta<'_>, id: u64) -> Header {
     Header { state, flags: 0, expires: 0, id, given_cas: meta.new_cas }
 }
 
+/// Returns the header as a client sees it. To a client that may not set the item, another one has won already.
+fn seen(header: &Header, rights: Rights) -> Header {
+    let state = match header.state & STALE != 0 && !rights.contain(Rights::WRITE) {
+        true => header.state | TOKEN_SENT,
+        false => header.state,
+    };
+    Header { state, ..*header }
+}
+
 /// Returns true if an `mg` that hit an item with `header` returns its value: a client that gives the cas id has it.
 fn wants_value(meta: &Meta<'_>, header: &Header) -> bool {
     meta.value && meta.cas != Some(header.cas())
@@ -50,11 +61,12 @@ impl<E: Engine> Executor<E> {
         // With a stripe, and with what was read under it, the command has been here before.
         let must_own = meta.changes_item || session.granted.is_some() && !session.reads.is_empty();
         if !must_own {
-            let must_win = |header: &Header| header.state & (STALE | TOKEN_SENT) == STALE;
+            let rights = session.rights;
+            let must_win = |header: &Header| seen(header, rights).state & (STALE | TOKEN_SENT) == STALE;
             let glance = self.glance(session, key, meta.value, |output, header, data| {
                 let is_shown = !must_win(header);
                 if is_shown {
-                    let mut header = *header;
+                    let mut header = seen(header, rights);
                     output.append(|out| {
                         self.push_meta_hit(out, key, meta, &mut header, data.len(), false);
                         if wants_value(meta, &header) {
@@ -187,7 +199,7 @@ impl<E: Engine> Executor<E> {
             });
             return;
         };
-        let mut header = item.header;
+        let mut header = seen(&item.header, session.rights);
         session.output.append(|out| self.push_meta_hit(out, key, meta, &mut header, item.data().len(), false));
         self.count_meta_hit(key, meta);
         self.finish_meta_hit(session, meta, item);

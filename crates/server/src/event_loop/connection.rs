@@ -25,6 +25,7 @@ mod sharing;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use body::Body;
@@ -40,9 +41,12 @@ use crate::commands::output::{Output, Progress};
 use crate::engine::Engine;
 use crate::event_loop::stream::Stream;
 use crate::process::descriptors::Place;
-use crate::protocol::auth::{self, Users};
+use crate::protocol::auth::{self, User, Users};
 use crate::protocol::foreign::{self, Protocol};
 use crate::protocol::parse::{Request, find, parse};
+use crate::protocol::policy::Policy;
+use crate::protocol::rights::Rights;
+use crate::protocol::tls::Tls;
 use crate::waiting::feed::Taken;
 use crate::waiting::fetch::{Arrival, Reads};
 use crate::waiting::held::{Greeted, Held};
@@ -99,8 +103,8 @@ pub(crate) struct Connection<E: Engine> {
     swallow: usize,
     /// A line has arrived.
     begun: bool,
-    /// The client has shown that it is a user, if the server has users.
-    authenticated: bool,
+    /// The user that the client has shown to be, if the server has users.
+    user: Option<Arc<User>>,
     /// The reason why nothing is read or run for now.
     parked: Option<Wait>,
     /// The socket may have more.
@@ -126,12 +130,17 @@ pub(crate) struct Connection<E: Engine> {
 pub(crate) struct Broken;
 
 impl<E: Engine> Connection<E> {
-    pub(crate) fn new((socket, place): (OwnedFd, Place), local: bool, token: u64, now: Instant) -> Connection<E> {
+    pub(crate) fn new(
+        (socket, place): (OwnedFd, Place),
+        (local, tls): (bool, Option<Tls>),
+        (token, rights): (u64, Rights),
+        now: Instant,
+    ) -> Connection<E> {
         let output = Output::new();
         let descriptor = socket.as_raw_fd();
         let peer = getpeername(&socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
         Connection {
-            stream: Stream::new(socket),
+            stream: Stream::new(socket, tls),
             _place: place,
             local,
             greeted: None,
@@ -148,6 +157,7 @@ impl<E: Engine> Connection<E> {
                 feed: None,
                 watches: false,
                 descriptor,
+                rights,
             },
             peer,
             input: Vec::new(),
@@ -157,7 +167,7 @@ impl<E: Engine> Connection<E> {
             interrupted: None,
             swallow: 0,
             begun: false,
-            authenticated: false,
+            user: None,
             parked: None,
             readable: false,
             closing: false,
@@ -177,7 +187,12 @@ impl<E: Engine> Connection<E> {
     }
 
     fn take_turn(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>) -> Result<(), Broken> {
-        if self.parked.is_some() || self.closing {
+        if self.closing {
+            // Its client has lost its rights while a command of it waited, which runs no more.
+            executor.let_go(&mut self.session);
+            return Ok(());
+        }
+        if self.parked.is_some() {
             return Ok(());
         }
         // A command that has waited for its reads began before it waited.
@@ -249,7 +264,12 @@ impl<E: Engine> Connection<E> {
                 Ok(false)
             }
             Err(Errno::INTR) => Ok(false),
-            Err(_) => Err(Broken),
+            Err(_) => {
+                if let Some(why) = self.stream.failure() {
+                    executor.tls_failed(why, self.peer);
+                }
+                Err(Broken)
+            }
         }
     }
 
@@ -339,10 +359,11 @@ impl<E: Engine> Connection<E> {
         if request == Request::Foreign {
             return self.refuse_foreign(executor, Protocol::Http);
         }
-        if !self.authenticated
-            && let Some(users) = executor.users.clone()
+        let policy = Arc::clone(&executor.policy);
+        if self.user.is_none()
+            && let Some(users) = &policy.users
         {
-            return self.authenticate(executor, &users, line, (input, end + 1));
+            return self.authenticate(executor, users, line, (input, end + 1));
         }
         let mut length = end + 1;
         let outcome = match &request {
@@ -420,8 +441,8 @@ impl<E: Engine> Connection<E> {
             return Step::Run(data_at);
         };
         let too_long = data_end - data_at > auth::DATA_BYTES_MAX;
-        let (is_known, text) = match input.get(data_at..data_end) {
-            _ if too_long => (false, auth::FAILURE),
+        let (user, text) = match input.get(data_at..data_end) {
+            _ if too_long => (None, auth::FAILURE),
             Some(block) => users.answer(block),
             None => {
                 self.needed = data_end;
@@ -429,9 +450,10 @@ impl<E: Engine> Connection<E> {
             }
         };
         executor.counters.add(Counter::Logins, 1);
-        executor.counters.add(Counter::LoginFailures, u64::from(!is_known));
+        executor.counters.add(Counter::LoginFailures, u64::from(user.is_none()));
         executor.say(&mut self.session, Command::Other, text, false);
-        self.authenticated = is_known;
+        self.session.rights = user.map_or(Rights::NONE, |user| user.rights);
+        self.user = user.cloned();
         self.closing |= too_long;
         if too_long { Step::Taken } else { Step::Run(data_end) }
     }
@@ -589,7 +611,16 @@ impl<E: Engine> Connection<E> {
         is_there
     }
 
-    /// The server is stopping: what a feed has for the client is not worth waiting for.
+    /// Returns true if the connection may go on under another policy: its client is still what it has shown to be.
+    pub(crate) fn is_under(&self, policy: &Policy, before: &Policy) -> bool {
+        match (&policy.users, &before.users, &self.user) {
+            (None, None, _) | (Some(_), Some(_), None) => true,
+            (Some(users), Some(_), Some(user)) => users.has(user),
+            (Some(_), None, _) | (None, Some(_), _) => false,
+        }
+    }
+
+    /// The server is stopping, or the client has lost its rights: it gets nothing more of a feed.
     pub(crate) fn cut_feed(&mut self) {
         if self.session.feed.take().is_some() {
             self.session.output.discard();
@@ -613,6 +644,7 @@ impl<E: Engine> Connection<E> {
 
     fn send_output(&mut self, executor: &Executor<E>) -> Progress {
         let mut sent_bytes = 0;
+        self.stream.flush();
         let progress = match self.session.unheard {
             true => self.session.output.discard(),
             false => {

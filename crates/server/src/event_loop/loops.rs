@@ -4,7 +4,7 @@ use crate::process::descriptors::Places;
 use crate::waiting::inbox::Inbox;
 use situ_base::{StoreClock, lock};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// See the module.
 pub(crate) struct Loops {
@@ -12,7 +12,6 @@ pub(crate) struct Loops {
     pub(crate) clock: Arc<StoreClock>,
     /// The places of open connections.
     pub(crate) places: Arc<Places>,
-    pub(crate) idle_timeout: Option<Duration>,
     pub(crate) stop_at: Arc<Mutex<Option<Instant>>>,
 }
 

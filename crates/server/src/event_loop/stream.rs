@@ -1,15 +1,17 @@
-//! The bytes of a connection: those of a socket, or of rings in shared or remote memory ([`Link`]) with a socket.
+//! The bytes of a connection: those of a socket, or of [TLS](crate::protocol::tls) over it, or of rings in shared or
+//! remote memory ([`Link`]) with a socket.
 //!
 //! **Memory.** While requests follow each other, the event loop looks at the rings. Before it sleeps, it asks
 //! for a wake-up ([`Stream::may_sleep`]): a bell of the client on the socket, or an event of the RDMA device on a
 //! descriptor of its own. A client that is gone shows itself at the socket: what it has written before is still read.
 
+use crate::protocol::tls::Tls;
 use crate::waiting::held::Held;
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read};
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use situ_transport::{Bells, Link, Spin, take_bells};
-use std::io::IoSlice;
+use std::io::{BufRead, IoSlice, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ const BREACH: Errno = Errno::PROTO;
 /// See the module.
 pub(crate) struct Stream {
     socket: OwnedFd,
+    /// TLS over the socket. Such a connection does not move into memory, where nothing would be encrypted.
+    tls: Option<Box<Tls>>,
     shared: Option<Box<Shared>>,
 }
 
@@ -63,8 +67,32 @@ impl Shared {
 }
 
 impl Stream {
-    pub(crate) fn new(socket: OwnedFd) -> Stream {
-        Stream { socket, shared: None }
+    pub(crate) fn new(socket: OwnedFd, tls: Option<Tls>) -> Stream {
+        Stream { socket, tls: tls.map(Box::new), shared: None }
+    }
+
+    /// Returns true while client and server do not know each other's keys of TLS.
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// Returns the error of TLS that ended the connection, in words.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.tls.as_ref().and_then(|tls| tls.failure())
+    }
+
+    /// Sends what was encrypted and waits. An error shows in the next [`send`](Stream::send), and in the next read.
+    pub(crate) fn flush(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            _ = tls.flush(self.socket.as_fd());
+        }
+    }
+
+    /// Tells the client that nothing more comes, where that takes more than closing the socket.
+    pub(crate) fn end(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.end(self.socket.as_fd());
+        }
     }
 
     /// Moves the connection into memory. The client knows.
@@ -106,6 +134,9 @@ impl Stream {
     /// Returns true if the end of the connection takes away no byte that was sent. If not, the rings
     /// [are ready](Stream::is_ready) when it does not.
     pub(crate) fn is_flushed(&mut self) -> bool {
+        if let Some(tls) = &self.tls {
+            return tls.is_flushed();
+        }
         self.shared
             .as_mut()
             .is_none_or(|shared| shared.is_gone || shared.is_broken || shared.has_failed || shared.rings.is_flushed())
@@ -133,6 +164,15 @@ impl Stream {
     /// # Errors
     /// As `read` on a socket that does not block.
     pub(crate) fn read_to(&mut self, into: &mut Vec<u8>) -> rustix::io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return tls.read(self.socket.as_fd(), |reader| {
+                let chunk = reader.fill_buf()?;
+                let bytes = chunk.len().min(into.capacity() - into.len());
+                into.extend_from_slice(&chunk[..bytes]);
+                reader.consume(bytes);
+                Ok(bytes)
+            });
+        }
         match &mut self.shared {
             None => read(&self.socket, spare_capacity(into)),
             Some(shared) => shared.read(&self.socket, |rings| rings.read_to(into)),
@@ -144,6 +184,9 @@ impl Stream {
     /// # Errors
     /// As [`read_to`](Stream::read_to).
     pub(crate) fn read(&mut self, into: &mut [u8]) -> rustix::io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return tls.read(self.socket.as_fd(), |reader| reader.read(into));
+        }
         match &mut self.shared {
             None => read(&self.socket, into),
             Some(shared) => shared.read(&self.socket, |rings| rings.read(into)),
@@ -155,6 +198,9 @@ impl Stream {
     /// # Errors
     /// As `sendmsg` on a socket that does not block.
     pub(crate) fn send(&mut self, slices: &[IoSlice<'_>]) -> rustix::io::Result<usize> {
+        if let Some(tls) = &mut self.tls {
+            return tls.send(self.socket.as_fd(), slices);
+        }
         let Some(shared) = &mut self.shared else {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
             return match slices {
@@ -281,7 +327,7 @@ mod tests {
 
     fn stream(kind: ErrorKind) -> (Stream, OwnedFd) {
         let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
-        let mut stream = Stream::new(here.into());
+        let mut stream = Stream::new(here.into(), None);
         stream.share(Box::new(Broken { unread: b"set a 0 0 1 noreply\r\nx\r\n".to_vec(), kind }), Held::default());
         (stream, there.into())
     }

@@ -59,7 +59,7 @@ pub(crate) fn connections_max(limit: u64, wanted: usize, threads: usize) -> Resu
 
 /// The places that connections take, one for each descriptor.
 pub(crate) struct Places {
-    max: usize,
+    max: AtomicUsize,
     taken: AtomicUsize,
 }
 
@@ -68,7 +68,16 @@ pub(crate) struct Place(Arc<Places>);
 
 impl Places {
     pub(crate) fn new(max: usize) -> Arc<Places> {
-        Arc::new(Places { max, taken: AtomicUsize::new(0) })
+        Arc::new(Places { max: AtomicUsize::new(max), taken: AtomicUsize::new(0) })
+    }
+
+    pub(crate) fn max(&self) -> usize {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// Changes the number of places. Those that are taken beyond it stay so.
+    pub(crate) fn set_max(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
     }
 
     pub(crate) fn taken(&self) -> usize {
@@ -79,7 +88,7 @@ impl Places {
     pub(crate) fn take(self: &Arc<Self>) -> Option<Place> {
         let before = self.taken.fetch_add(1, Ordering::Relaxed);
         let place = Place(Arc::clone(self));
-        (before < self.max).then_some(place)
+        (before < self.max()).then_some(place)
     }
 }
 
@@ -100,6 +109,8 @@ mod tests {
         assert!(taken.iter().all(Option::is_some) && places.take().is_none() && places.taken() == 2);
         drop(taken);
         assert!(places.take().is_some() && places.taken() == 0);
+        places.set_max(0);
+        assert!(places.take().is_none());
     }
 
     #[test]

@@ -36,7 +36,7 @@ impl Protocol {
             Protocol::Binary => {
                 ("memcached's binary protocol", "set the client to the text protocol, which many call ASCII")
             }
-            Protocol::Tls => ("TLS", "turn TLS off in the client"),
+            Protocol::Tls => ("TLS", "turn TLS off in the client, or start the server with --tls-cert"),
             Protocol::Http => ("HTTP", "the pages of the server are at the address of --http"),
             Protocol::Unknown => ("something else", "find out which program connects to this port"),
         }

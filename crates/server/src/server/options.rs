@@ -1,12 +1,16 @@
 //! The options of a server, and the reasons for which it does not start.
 
+use crate::admin::door::read_token;
 use crate::engine::{EngineError, MAX_VALUE_BYTES_LIMIT};
 use crate::protocol::auth::Users;
+use crate::protocol::policy::Policy;
+use crate::protocol::tls::{TlsConfig, TlsFiles};
 use situ_transport::RdmaDevices;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The options of a server. Start from [`ServerOptions::default`] and change what you need.
 #[derive(Debug, Clone)]
@@ -53,9 +57,21 @@ pub struct ServerOptions {
     /// Commands of one connection whose writes may be under way at once. Default: 1024.
     pub max_outstanding_writes: usize,
     /// The file of the server's users, as memcached's `-Y`: a line `user:password` for each, 64 at most. A client sends
-    /// `set <any key> 0 0 <length>` with the data `user password` first. The server reads the file once, at the start.
-    /// Default: none, all clients may use the server.
+    /// `set <any key> 0 0 <length>` with the data `user password` first. The server reads the file at the start, and in
+    /// [`Server::reload`](crate::Server::reload). Default: none, all clients may use the server.
     pub auth_file: Option<PathBuf>,
+    /// The file of the users' rights: a line `user:rights` for each user of `auth_file`. Rights are `r` to read, `w` to
+    /// write, `a` to run commands over HTTP, or several of them. Default: none, all users read and write.
+    pub rights_file: Option<PathBuf>,
+    /// The files for TLS 1.3 of clients over TCP, which must speak it then. The Unix socket stays plain. Default: none.
+    pub tls: Option<TlsFiles>,
+    /// A switch that lets a server without users and without certificates of clients listen on addresses that other
+    /// machines can reach. Default: false.
+    pub allow_anonymous: bool,
+    /// The file with the token that lets its bearer run commands over HTTP (`docs/formats/admin.md`), once
+    /// [`Server::administer`](crate::Server::administer) has been called. Only its owner and its group may open the
+    /// file, and `http` must be an address of this machine alone. Default: none, and no commands over HTTP.
+    pub admin_token_file: Option<PathBuf>,
     /// A switch that refuses `flush_all`, as memcached's `-F`. Default: false.
     pub disable_flush_all: bool,
 }
@@ -78,28 +94,60 @@ impl Default for ServerOptions {
             max_output_bytes: 256 << 10,
             max_outstanding_writes: 1024,
             auth_file: None,
+            rights_file: None,
+            tls: None,
+            allow_anonymous: false,
+            admin_token_file: None,
             disable_flush_all: false,
         }
     }
 }
 
 impl ServerOptions {
-    /// Checks for errors of [`Server::start`](crate::Server::start) that need neither an engine nor a socket. The file
-    /// of users is checked, too.
+    /// Checks for errors of [`Server::start`](crate::Server::start) that need neither an engine nor a socket. The files
+    /// of users, of TLS and of the token are checked, too.
     ///
     /// # Errors
     /// As [`Server::start`](crate::Server::start).
     pub fn check(&self) -> Result<(), StartError> {
         check(self)?;
-        self.users().map(drop)
+        let (policy, _) = self.policy()?;
+        refuse_anonymous(self, &policy, &self.listen)
     }
 
-    /// Reads the file of users, if there is one, with a warning about it.
+    /// Reads the files that the options name, with warnings about them.
     ///
     /// # Errors
-    /// As [`Users::read`].
-    pub(crate) fn users(&self) -> Result<Option<(Users, Option<String>)>, StartError> {
-        self.auth_file.as_deref().map(Users::read).transpose().map_err(StartError::Option)
+    /// As [`Users::read`], [`TlsConfig::read`] and [`read_token`].
+    pub(crate) fn policy(&self) -> Result<(Policy, Vec<String>), StartError> {
+        let read = || {
+            let users = self.auth_file.as_deref().map(|path| Users::read(path, self.rights_file.as_deref()));
+            let (users, warned) = users.transpose()?.unzip();
+            let (tls, warned_too) = self.tls.as_ref().map(TlsConfig::read).transpose()?.unzip();
+            let idle_timeout = Duration::from_secs(self.idle_timeout_seconds);
+            let policy = Policy {
+                users,
+                tls,
+                idle_timeout: (!idle_timeout.is_zero()).then_some(idle_timeout),
+                admin_token: self.admin_token_file.as_deref().map(read_token).transpose()?,
+            };
+            Ok((policy, [warned, warned_too].into_iter().flatten().flatten().collect()))
+        };
+        read().map_err(StartError::Option)
+    }
+
+    /// Returns these options with what `other` changes of a server that runs.
+    pub(crate) fn reloaded(&self, other: &ServerOptions) -> ServerOptions {
+        ServerOptions {
+            auth_file: other.auth_file.clone(),
+            rights_file: other.rights_file.clone(),
+            tls: other.tls.clone(),
+            allow_anonymous: other.allow_anonymous,
+            admin_token_file: other.admin_token_file.clone(),
+            idle_timeout_seconds: other.idle_timeout_seconds,
+            max_connections: other.max_connections,
+            ..self.clone()
+        }
     }
 }
 
@@ -169,8 +217,58 @@ pub(crate) fn check(options: &ServerOptions) -> Result<(), StartError> {
         let checked = Err::<(), _>("this program is built without the feature verbs");
         checked.or_else(|reason| refuse(format!("the RDMA device {name} cannot be used: {reason}")))?;
     }
+    if options.tls.is_some() && options.rdma != RdmaDevices::Off {
+        return refuse("a connection over RDMA is not encrypted: leave out --rdma, or --tls-cert".to_owned());
+    }
+    if options.rights_file.is_some() && options.auth_file.is_none() {
+        return refuse("a file of rights needs the file of users: add --auth-file".to_owned());
+    }
+    if options.admin_token_file.is_some() {
+        match options.http {
+            Some(http) if http.ip().to_canonical().is_loopback() => {}
+            Some(http) => {
+                return refuse(format!(
+                    "the token and the commands would travel unencrypted to {http}: let --http listen on 127.0.0.1, and reach \
+                     it from another machine by `ssh -L`"
+                ));
+            }
+            None => return refuse("commands over HTTP need the HTTP port: leave out --no-http".to_owned()),
+        }
+    }
     if options.threads > 1024 {
         return refuse(format!("threads is {}: at most 1024 event loops are supported", options.threads));
     }
     Ok(())
+}
+
+/// Names the addresses that other machines can reach; empty if there are none.
+pub(crate) fn beyond_machine(addresses: &[SocketAddr]) -> String {
+    let open = addresses.iter().filter(|address| !address.ip().to_canonical().is_loopback());
+    open.map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+/// Names the addresses at which any client of another machine is served.
+pub(crate) fn open_to_all(policy: &Policy, addresses: &[SocketAddr]) -> Option<String> {
+    let open = beyond_machine(addresses);
+    let asks_clients = policy.users.is_some() || policy.tls.as_ref().is_some_and(TlsConfig::asks_clients);
+    let text = || format!("any client that reaches {open} can read, change and flush all items, without a password");
+    (!asks_clients && !open.is_empty()).then(text)
+}
+
+/// Refuses to serve any client of another machine, unless the options say so.
+///
+/// # Errors
+/// The text has the cures.
+pub(crate) fn refuse_anonymous(
+    options: &ServerOptions,
+    policy: &Policy,
+    addresses: &[SocketAddr],
+) -> Result<(), StartError> {
+    match open_to_all(policy, addresses).filter(|_| !options.allow_anonymous) {
+        None => Ok(()),
+        Some(open) => Err(StartError::Option(format!(
+            "{open}: name users (--auth-file), ask clients for certificates (--tls-client-ca), listen on 127.0.0.1, or \
+             say --allow-anonymous if the network keeps strangers out"
+        ))),
+    }
 }

@@ -17,10 +17,10 @@ use crate::engine::{Engine, MAX_VALUE_BYTES_LIMIT};
 use crate::event_loop::loops::Loops;
 use crate::process::descriptors::{self, Places};
 use crate::process::pressure::machine_memory_bytes;
-use crate::protocol::auth::Users;
 use crate::protocol::interests;
+use crate::protocol::policy::Policy;
 use crate::server::listening::BACKLOG;
-use crate::server::options::{ServerOptions, StartError};
+use crate::server::options::{ServerOptions, StartError, beyond_machine, open_to_all};
 use crate::waiting::fetch::{Fetches, READS_MAX};
 use crate::waiting::greeting::{Errand, Greeter};
 use crate::waiting::inbox::Inbox;
@@ -30,7 +30,7 @@ use situ_transport::RdmaDevices;
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const _: () = assert!(MAX_VALUE_BYTES_LIMIT + BATCH_BYTES_MAX + (512 << 10) <= situ::BATCH_BYTES_MAX);
 
@@ -55,9 +55,17 @@ impl Capacity {
             threads => threads,
         };
         let open_files_max = descriptors::raise_limit();
-        let connections_max = descriptors::connections_max(open_files_max, options.max_connections, threads)
-            .map_err(StartError::Option)?;
-        Ok(Capacity { threads, connections_max, open_files_max })
+        let capacity = Capacity { threads, connections_max: 0, open_files_max };
+        Ok(Capacity { connections_max: capacity.connections_max(options)?, ..capacity })
+    }
+
+    /// Returns the number of connections that the limit of open files allows, at most that of the options.
+    ///
+    /// # Errors
+    /// The limit leaves no connection.
+    pub(crate) fn connections_max(&self, options: &ServerOptions) -> Result<usize, StartError> {
+        let Capacity { threads, open_files_max, .. } = *self;
+        descriptors::connections_max(open_files_max, options.max_connections, threads).map_err(StartError::Option)
     }
 }
 
@@ -71,7 +79,8 @@ pub(crate) struct Parts<E: Engine> {
     /// The time at which the server started.
     pub(crate) started: Instant,
     engine: Arc<E>,
-    users: Option<Arc<Users>>,
+    /// The policy at the start.
+    pub(crate) policy: Arc<Policy>,
     stripes: Arc<Stripes>,
     room: Arc<Room>,
     access: Arc<AccessTable>,
@@ -92,7 +101,7 @@ impl<E: Engine> Parts<E> {
         capacity: &Capacity,
         addresses: &[SocketAddr],
         (engine, durable): (Arc<E>, Arc<Durable<E>>),
-        users: Option<Users>,
+        policy: Policy,
     ) -> Result<Parts<E>, StartError> {
         let Capacity { threads, connections_max, open_files_max } = *capacity;
         let mut inboxes = Vec::new();
@@ -103,7 +112,6 @@ impl<E: Engine> Parts<E> {
         let started_seconds = clock.seconds();
         let watchers = Arc::new(Watchers::default());
         tell_evictions(&*engine, &watchers);
-        let idle_timeout = Duration::from_secs(options.idle_timeout_seconds);
         let places = Places::new(connections_max);
         let (greeter, errands) = Greeter::new(Arc::clone(&places), remote_ring_bytes_max(options));
         Ok(Parts {
@@ -113,8 +121,8 @@ impl<E: Engine> Parts<E> {
             stats: Arc::new(StatsSource {
                 counters: (0..threads).map(|_| Arc::<Counters>::default()).collect(),
                 started_seconds,
-                connections_max,
-                settings: settings(options, capacity, addresses),
+                places: Arc::clone(&places),
+                settings: Mutex::new(settings(options, capacity, addresses)),
                 baseline: Mutex::default(),
                 prefixes: Prefixes::default(),
                 watchers,
@@ -125,7 +133,7 @@ impl<E: Engine> Parts<E> {
             dumps: Arc::default(),
             started: Instant::now(),
             engine,
-            users: users.map(Arc::new),
+            policy: Arc::new(policy),
             stripes: Arc::new(Stripes::new(inboxes.clone())),
             room: Arc::default(),
             access: Arc::new(AccessTable::new(started_seconds)),
@@ -138,13 +146,7 @@ impl<E: Engine> Parts<E> {
                 rdma: options.rdma.clone(),
             },
             reads_max: (READS_MAX / threads).max(1),
-            loops: Arc::new(Loops {
-                inboxes,
-                clock,
-                places,
-                idle_timeout: (!idle_timeout.is_zero()).then_some(idle_timeout),
-                stop_at: Arc::default(),
-            }),
+            loops: Arc::new(Loops { inboxes, clock, places, stop_at: Arc::default() }),
         })
     }
 
@@ -165,7 +167,7 @@ impl<E: Engine> Parts<E> {
             inbox,
             loop_index,
             limits: self.limits.clone(),
-            users: self.users.clone(),
+            policy: Arc::clone(&self.policy),
             notices: Arc::clone(&self.notices),
             moment: Moment {
                 now: Instant::now(),
@@ -204,18 +206,18 @@ fn tell_evictions<E: Engine>(engine: &E, watchers: &Arc<Watchers>) {
 pub(crate) fn warnings(
     options: &ServerOptions,
     capacity: &Capacity,
-    users: &Option<(Users, Option<String>)>,
+    policy: &Policy,
     addresses: &[SocketAddr],
 ) -> Vec<String> {
     let Capacity { connections_max, open_files_max, .. } = *capacity;
-    let mut warnings: Vec<String> = users.iter().filter_map(|(_, warning)| warning.clone()).collect();
-    let open: Vec<_> = addresses.iter().filter(|address| !address.ip().to_canonical().is_loopback()).collect();
-    if users.is_none() && !open.is_empty() {
-        let open: Vec<String> = open.iter().map(ToString::to_string).collect();
+    let mut warnings = Vec::new();
+    if let Some(open) = open_to_all(policy, addresses) {
+        warnings.push(format!("{open}: keep strangers out with a firewall"));
+    }
+    let open = beyond_machine(addresses);
+    if policy.users.is_some() && policy.tls.is_none() && !open.is_empty() {
         warnings.push(format!(
-            "whoever can reach {} can read, change and flush all items, without a password: listen on 127.0.0.1, keep \
-             strangers out with a firewall, or name users (--auth-file)",
-            open.join(" and ")
+            "passwords and items travel unencrypted to {open}: encrypt them (--tls-cert), or use a tunnel"
         ));
     }
     if connections_max < options.max_connections {
@@ -229,7 +231,11 @@ pub(crate) fn warnings(
 }
 
 /// Lists the settings, as `stats settings` shows them.
-fn settings(options: &ServerOptions, capacity: &Capacity, addresses: &[SocketAddr]) -> Vec<(&'static str, String)> {
+pub(crate) fn settings(
+    options: &ServerOptions,
+    capacity: &Capacity,
+    addresses: &[SocketAddr],
+) -> Vec<(&'static str, String)> {
     let Capacity { threads, connections_max, .. } = *capacity;
     let first = addresses.first();
     vec![
@@ -250,7 +256,7 @@ fn settings(options: &ServerOptions, capacity: &Capacity, addresses: &[SocketAdd
         ("auth_enabled_sasl", "no".to_owned()),
         ("auth_enabled_ascii", options.auth_file.as_ref().map_or("no".into(), |path| path.display().to_string())),
         ("dump_enabled", "yes".to_owned()),
-        ("ssl_enabled", "no".to_owned()),
+        ("ssl_enabled", if options.tls.is_some() { "yes" } else { "no" }.to_owned()),
         ("item_size_max", options.max_value_bytes.to_string()),
         ("maxconns_fast", "yes".to_owned()),
         ("flush_enabled", if options.disable_flush_all { "no" } else { "yes" }.to_owned()),

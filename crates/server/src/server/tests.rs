@@ -9,6 +9,8 @@ use super::*;
 
 use crate::engine::WriteBatch;
 use crate::memory::MemoryEngine;
+#[cfg(feature = "verbs")]
+use crate::protocol::policy::Policy;
 use situ_base::Clock;
 
 fn start(engine: &Arc<MemoryEngine>) -> Server {
@@ -596,7 +598,7 @@ fn other_connections_go_on_while_remote_memory_is_made() {
     let capacity = Capacity::of(&options).unwrap();
     let Listening { listeners, addresses, .. } = listen(&options).unwrap();
     let durable = Arc::new(Durable::open(Arc::clone(&engine)).unwrap());
-    let mut parts = Parts::new(&options, &capacity, &addresses, (engine, durable), None).unwrap();
+    let mut parts = Parts::new(&options, &capacity, &addresses, (engine, durable), Policy::default()).unwrap();
     let mut server = Server::without_threads(&parts).unwrap();
     server.addresses = addresses;
     server.start_loops(&parts, listeners).unwrap();

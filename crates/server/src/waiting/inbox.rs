@@ -6,13 +6,14 @@
 
 use situ_base::lock;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::engine::EngineError;
 use crate::process::descriptors::Place;
+use crate::protocol::policy::Policy;
 use crate::waiting::StripeIndex;
 use crate::waiting::held::Greeted;
 
@@ -34,6 +35,8 @@ pub(crate) enum Message {
     Greeted { connection: u64, outcome: Greeted },
     /// There is text in the connection's feed.
     Fed { connection: u64 },
+    /// The server has another policy.
+    Policy(Arc<Policy>),
     /// Finish what was read, then end.
     Stop,
 }

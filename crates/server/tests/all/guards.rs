@@ -12,9 +12,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::certificates::Authority;
 use crate::memcached::{Memcached, exchange};
 use crate::memory::MemoryEngine;
-use situ_server::{Server, ServerOptions, StartError};
+use situ_server::{Server, ServerOptions, StartError, TlsFiles};
 
 fn local() -> ServerOptions {
     ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..ServerOptions::default() }
@@ -131,20 +132,40 @@ fn the_log_is_told_of_clients_of_other_protocols() {
     server.stop(Duration::from_secs(5));
 }
 
-/// A server that all machines could write to said nothing of that.
+/// A server that all machines could write to said so in its log, and served.
 #[test]
-fn a_server_without_users_that_others_can_reach_warns() {
+fn a_server_that_any_client_of_other_machines_could_change_does_not_start() {
+    for listen in ["0.0.0.0:0", "[::]:0", "[::ffff:0.0.0.0]:0"] {
+        let open = ServerOptions { listen: vec![listen.parse().unwrap()], ..local() };
+        let refused = open.check().unwrap_err().to_string();
+        assert!(refused.contains("--auth-file") && refused.contains("--allow-anonymous"), "{refused}");
+        let started = Server::start(&open, MemoryEngine::start(None)).map(drop).unwrap_err();
+        assert!(matches!(started, StartError::Option(_)), "{started}");
+    }
     let open = ServerOptions { listen: vec!["0.0.0.0:0".parse().unwrap()], ..local() };
-    let warns = |options: &ServerOptions| {
+    let warnings = |options: &ServerOptions| {
         let server = start(options);
-        let warned = server.warnings().iter().any(|warning| warning.contains("without a password"));
+        let warnings = server.warnings().join(", ");
         server.stop(Duration::from_secs(5));
-        warned
+        warnings
     };
-    assert!(warns(&open));
-    assert!(!warns(&local()));
+    assert_eq!(warnings(&local()), "");
+    let allowed = warnings(&ServerOptions { allow_anonymous: true, ..open.clone() });
+    assert!(allowed.contains("without a password: keep strangers out with a firewall"), "{allowed}");
     let directory = tempfile::tempdir().unwrap();
-    assert!(!warns(&ServerOptions { auth_file: Some(users(directory.path())), ..open }));
+    let with_users = ServerOptions { auth_file: Some(users(directory.path())), ..open.clone() };
+    assert!(warnings(&with_users).contains("passwords and items travel unencrypted to 0.0.0.0:"));
+    // With TLS, users or certificates of clients are enough; without both, TLS alone is not.
+    let authority = Authority::new("authority");
+    let tls = authority.files(directory.path(), None);
+    assert_eq!(warnings(&ServerOptions { tls: Some(tls.clone()), ..with_users }), "");
+    assert!(ServerOptions { tls: Some(tls.clone()), ..open.clone() }.check().is_err());
+    let client_ca = Some(tls.certificate.clone());
+    assert_eq!(warnings(&ServerOptions { tls: Some(TlsFiles { client_ca, ..tls }), ..open }), "");
+    // A name is resolved, and its addresses count.
+    let named = ServerOptions { listen: Vec::new(), listen_names: vec!["0:0".to_owned()], ..local() };
+    let refused = Server::start(&named, MemoryEngine::start(None)).unwrap_err().to_string();
+    assert!(refused.contains("any client that reaches 0.0.0.0:"), "{refused}");
 }
 
 fn users(at: &Path) -> std::path::PathBuf {

@@ -5,6 +5,7 @@
 static MEMORY: situ_sim::SimMemory = situ_sim::SimMemory;
 
 mod alone;
+mod certificates;
 mod line_client;
 mod memcached;
 #[path = "../memory/mod.rs"]
@@ -12,6 +13,7 @@ mod memory;
 #[path = "../../../device/tests/common/skipped.rs"]
 mod skipped;
 
+mod administration; // commands over HTTP, with a token
 mod back_pressure; // an engine that takes no more writes
 mod cache; // the same over a cache
 mod cold_reads; // reads that need the disk
@@ -30,7 +32,9 @@ mod meta_flags; // flags of later meta commands
 mod metrics; // the page of metrics as Prometheus reads it
 #[cfg(feature = "verbs")]
 mod remote_memory; // requests for connections over RDMA
+mod rights; // what users may do, and users that change
 mod robustness; // floods, noise, truncated commands, hanging up
 mod shared_memory; // connections in shared memory
 mod stock_clients; // twemproxy and the tools of libmemcached, over two servers
+mod tls; // clients over TLS
 mod wrong_clock; // a wall clock that is wrong, and later set right

@@ -63,7 +63,7 @@ fn a_client_that_goes_before_the_end_of_its_request_gets_no_answer() {
 #[test]
 fn frames_arrive_as_they_were_sent() {
     let (here, there) = UnixStream::pair().unwrap();
-    let answer = AdminAnswer::new(here.into());
+    let answer = AdminAnswer::new(here.into(), false);
     let long: Vec<u8> = (0..=255).cycle().take(FRAME_BYTES_MAX + 1).collect();
     let sender = std::thread::spawn(move || {
         answer.stdout(&long).unwrap();
@@ -99,7 +99,7 @@ fn what_is_no_frame_is_an_error() {
 #[test]
 fn a_client_that_has_gone_is_a_broken_pipe() {
     let (here, there) = UnixStream::pair().unwrap();
-    let answer = AdminAnswer::new(here.into());
+    let answer = AdminAnswer::new(here.into(), false);
     assert!(!answer.is_gone());
     drop(there);
     assert!(answer.is_gone());

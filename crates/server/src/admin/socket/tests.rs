@@ -156,5 +156,5 @@ fn the_end_hangs_up_on_a_client_that_takes_no_answer() {
     assert!(!taken.socket.wait(Duration::from_millis(50)));
     let commands = Arc::clone(&taken.socket.commands);
     drop(taken);
-    assert!(lock(&commands.running).is_empty());
+    assert!(lock(&commands.running).answers.is_empty());
 }
