@@ -2,7 +2,8 @@
 //!
 //! **The client.** A command finds its store locked, and the process that has the store listens on the socket in the
 //! store's directory. Then [`in_server`] sends the command line there, and the output and the exit code are those of
-//! the server. A command opens its store before it prints or changes anything, so nothing is done twice.
+//! the server. A command opens its store before it prints or changes anything, so nothing is done twice. With
+//! `--server`, [`over_http`] sends the command line at once.
 //!
 //! **The server.** [`Commands`] parses the command line, takes the open store for the one that it names, makes its
 //! paths those of the client, and runs the function of the command. [`prepare`] is the list of what a server runs.
@@ -13,7 +14,7 @@ use crate::output::Output;
 use crate::{answer_for, carry_out};
 use clap::{CommandFactory, FromArgMatches};
 use situ::Store;
-use situ_server::{AdminAnswer, AdminClient, AdminFrame, AdminRequest, Administrator};
+use situ_server::{AdminAnswer, AdminCaller, AdminClient, AdminFrame, AdminRequest, Administrator};
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -43,12 +44,38 @@ pub(crate) fn in_server(command: &Command, failure: Failure, out: &mut Output) -
             Failure::new(what(), error).cure("name a file that both processes find by this path; a service or a container may have a /tmp of its own")
         })?;
     }
+    client.send(&request()?).map_err(|error| Failure::new(what(), error))?;
+    show(|| client.next_frame(), &what, out)
+}
+
+/// Runs a command in the server at a URL, with the token in a file. Its paths are those of the server's machine.
+///
+/// # Errors
+/// The command has a path that depends on its caller; or the server cannot be reached, or refuses.
+pub(crate) fn over_http(command: &Command, (url, token_file): (&str, &Path), out: &mut Output) -> Outcome {
+    let what = || format!("cannot run the command in the server at {url}");
+    if let Some(path) = path_of(command).filter(|path| !path.is_absolute()) {
+        let why = format!("{} is relative, and the server opens files from its own directory", path.display());
+        return Err(
+            Failure::new(what(), why).cure("write the whole path that the file has on the machine of the server")
+        );
+    }
+    let caller = AdminCaller::send(url, token_file, &request()?);
+    let mut caller = caller.map_err(|error| Failure::new(what(), error))?;
+    show(|| caller.next_frame(), &what, out)
+}
+
+/// Returns the request for the command line of this process.
+fn request() -> Result<AdminRequest, Failure> {
     let arguments = std::env::args_os().skip(1).collect();
     let request = std::env::current_dir().map(|directory| AdminRequest { arguments, directory });
-    let request = request.map_err(|error| Failure::new("cannot find the working directory", error))?;
-    client.send(&request).map_err(|error| Failure::new(what(), error))?;
+    request.map_err(|error| Failure::new("cannot find the working directory", error))
+}
+
+/// Shows what a server answers, until it ends.
+fn show(mut next: impl FnMut() -> io::Result<AdminFrame>, what: &dyn Fn() -> String, out: &mut Output) -> Outcome {
     loop {
-        let frame = client.next_frame().map_err(|error| match error.kind() {
+        let frame = next().map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
                 Failure::new(what(), "the server ended before the command did")
                     .cure("look into the log of the server, and run the command again")

@@ -19,7 +19,8 @@
 //!
 //! The commands `advise`, `bench` and `import` are features, on by default. A program without them is a lean server.
 //!
-//! A command whose store a server has open runs in that server: see administrator.rs.
+//! A command whose store a server has open runs in that server, and one with `--server` in the server at that URL: see
+//! administrator.rs.
 //!
 //! The answer goes to stdout, everything else to stderr: in words, or both as JSON with `--json`. A failure says what
 //! failed, why, and what to do next. `EXIT_CODES` in options.rs lists the exit codes. When the reader of stdout goes
@@ -121,8 +122,12 @@ fn answer_for(text: &clap::Error, out: &mut Output) -> Outcome {
 fn run(program: &Program) -> Outcome {
     situ_server::outlive_file_limit().map_err(|error| Failure::new("cannot catch signals", error))?;
     let mut out = Output::new(program.json);
-    let exit = carry_out(&program.command, &mut out)
-        .or_else(|failure| administrator::in_server(&program.command, failure, &mut out))?;
+    let exit = match (&program.server_url, &program.server_token) {
+        (Some(url), Some(token_file)) => administrator::over_http(&program.command, (url, token_file), &mut out),
+        (Some(_), None) | (None, Some(_)) => Err(Failure::usage("--server and --server-token belong together")),
+        (None, None) => carry_out(&program.command, &mut out)
+            .or_else(|failure| administrator::in_server(&program.command, failure, &mut out)),
+    }?;
     match out.finish() {
         // The exit code is that of the command, even if the reader of its words has gone.
         Err(gone) if gone.is_silent() => Ok(exit),

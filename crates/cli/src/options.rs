@@ -70,6 +70,13 @@ pub(crate) struct Program {
     /// Write results as JSON, one object per line. Errors and warnings are JSON as well, on standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Run the command in the server at http://HOST:PORT, which was started with --admin-token-file. Paths are those of
+    /// the server's machine
+    #[arg(long = "server", global = true, value_name = "URL")]
+    pub(crate) server_url: Option<String>,
+    /// File with the token for --server. Only its owner and its group may open the file
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) server_token: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

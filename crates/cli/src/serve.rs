@@ -2,8 +2,10 @@
 //!
 //! 1. Signals are caught, the log file and the store are opened, the addresses are taken; each failure says what to do.
 //! 2. Where everything is is printed, with commands to try.
-//! 3. SIGHUP opens the log file again. SIGTERM or SIGINT end the server: commands that were read are answered, then
-//!    the store is closed, which makes everything durable.
+//! 3. SIGHUP opens the log file again, and reads the options again: those in [`RELOADED`] change at once, and the log
+//!    names the others that wait for a restart. Bad options change nothing.
+//! 4. SIGTERM or SIGINT end the server: commands that were read are answered, then the store is closed, which makes
+//!    everything durable.
 
 use crate::DONE;
 use crate::administrator::Commands;
@@ -11,7 +13,8 @@ use crate::config;
 use crate::failure::{Failure, Outcome};
 use crate::hash;
 use crate::message::Message;
-use crate::options::{AdmissionName, EngineName, FlashChoice, Listen, MemorySize, ServeOptions};
+use crate::options::settings::{self, InForce, Unread};
+use crate::options::{AdmissionName, Command, EngineName, FlashChoice, Listen, MemorySize, Program, ServeOptions};
 use crate::output::Output;
 use crate::store::durability;
 use crate::text;
@@ -22,14 +25,14 @@ use situ::{Listener, Options, StoreEvent, VALUE_LOG_MIN_BYTES, cache};
 use situ_base::lock;
 use situ_server::{
     AdminSocket, CacheEngine, CaughtSignals, Engine, FOLLOWS_BYTES_MIN, HashEngine, OnTrouble, Server, ServerOptions,
-    StartError, StopSignal, StoreEngine,
+    StartError, StopSignal, StoreEngine, TlsFiles,
 };
 use situ_tiers::TieredBuilder;
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The longest wait of the end for a node that is lost.
@@ -49,6 +52,22 @@ const CACHE_BYTES_MIN: u64 = 32 << 20;
 /// The least memory of a cache on flash: segments that are written take 7 MiB.
 const FLASH_MEMORY_BYTES_MIN: usize = 64 << 20;
 
+/// Options that SIGHUP changes.
+const RELOADED: [&str; 12] = [
+    "auth-file",
+    "rights-file",
+    "tls-cert",
+    "tls-key",
+    "tls-client-ca",
+    "allow-anonymous",
+    "admin-token-file",
+    "idle-timeout-s",
+    "max-connections",
+    "log-file",
+    "verify-every",
+    "verify-rate",
+];
+
 pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     if options.engine.engine == Some(EngineName::Cache) {
         return serve_cache(options, out);
@@ -65,6 +84,9 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     let serving = Serving::prepare(options, out.is_json())?;
     let watch = watch_by(&serving.messages, options.node_patience.unwrap_or(NODE_PATIENCE_S));
     let home = options.directory.home().watched(&watch);
+    if home.is_on_node() {
+        options.check_without_commands("a store on a node")?;
+    }
     let directory = home.path();
     let mut store_options = Options::default();
     let messages = Arc::clone(&serving.messages);
@@ -89,38 +111,50 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
         false => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
     };
     if !home.is_on_node() {
-        serving.store_options(&place);
+        serving.store_options(&place, &options.in_force);
     }
-    let verifying = match options.verify_every {
-        Some(hours) => {
-            let schedule = Schedule { every_s: u64::from(hours) * 3600, bytes_per_s_max: options.verify_rate };
-            let (messages, directory) = (Arc::clone(&serving.messages), (!home.is_on_node()).then(|| place.clone()));
-            let tell = move |line: &str| messages.line(line);
-            let started = Verifying::start(engine.store().clone(), directory, schedule, tell);
-            Some(started.map_err(|error| Failure::new("cannot start the thread that verifies the store", error))?)
-        }
-        None => None,
-    };
-    let mut admin = if home.is_on_node() { None } else { serving.take_commands(engine.store(), &place) };
+    let (messages, verified) = (Arc::clone(&serving.messages), (!home.is_on_node()).then(|| place.clone()));
+    let tell = move |line: &str| messages.line(line);
+    let verifying = Verifying::start(engine.store().clone(), verified, schedule(options), tell)
+        .map_err(|error| Failure::new("cannot start the thread that verifies the store", error))?;
+    let admin = if home.is_on_node() { None } else { serving.take_commands(engine.store(), &place) };
+    let admin = Mutex::new(admin);
     serving.run(
         &engine,
         &Shown { place: Place::Directory(&place), metrics: "situ_store" },
-        || {
-            watch.hurry(LOST_NODE_DEADLINE);
-            admin.iter_mut().for_each(AdminSocket::refuse);
+        &Hooks {
+            begun: &|server| lock(&admin).iter().for_each(|admin| server.administer(admin)),
+            reloaded: &|options| {
+                if verifying.change(schedule(options)) {
+                    let every = options.verify_every.map(|hours| format!("each {hours} hours"));
+                    let every = every.unwrap_or_else(|| "never".to_owned());
+                    serving.messages.line(&format!("the store is verified {every}"));
+                }
+            },
+            ending: &|| {
+                watch.hurry(LOST_NODE_DEADLINE);
+                lock(&admin).iter_mut().for_each(AdminSocket::refuse);
+            },
         },
         out,
     )?;
+    let admin = admin.into_inner().unwrap_or_else(PoisonError::into_inner);
     if admin.as_ref().is_some_and(|admin| !admin.wait(COMMAND_DEADLINE)) {
         serving.messages.line("the end of the store cuts off commands that still run");
     }
-    verifying.iter().for_each(Verifying::stop);
+    verifying.stop();
     let closed = engine.close();
     drop(admin);
-    verifying.into_iter().for_each(Verifying::join);
+    verifying.join();
     closed.map_err(|error| Failure::store("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
     DONE
+}
+
+/// Returns the schedule of verifications that the options ask for.
+fn schedule(options: &ServeOptions) -> Option<Schedule> {
+    let every_s = u64::from(options.verify_every?) * 3600;
+    Some(Schedule { every_s, bytes_per_s_max: options.verify_rate })
 }
 
 fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Outcome {
@@ -134,8 +168,8 @@ fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Out
     })?;
     let engine = Arc::new(engine);
     let place = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    serving.store_options(&place);
-    serving.run(&engine, &Shown { place: Place::Directory(&place), metrics: "situ_hash" }, || (), out)?;
+    serving.store_options(&place, &options.in_force);
+    serving.run(&engine, &Shown { place: Place::Directory(&place), metrics: "situ_hash" }, &Hooks::NONE, out)?;
     let closed = engine.store().close();
     closed.map_err(|error| Failure::hash("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
@@ -181,7 +215,7 @@ fn serve_cache(options: &ServeOptions, out: &mut Output) -> Outcome {
     let engine = Arc::new(engine);
     let outlives = engine.properties().flash.is_some_and(|flash| flash.outlives);
     let place = Place::Cache { memory_bytes: memory as u64, flash, outlives };
-    serving.run(&engine, &Shown { place, metrics: "situ_cache" }, || (), out)?;
+    serving.run(&engine, &Shown { place, metrics: "situ_cache" }, &Hooks::NONE, out)?;
     if !outlives {
         serving.messages.line("stopped; the items are gone");
         return DONE;
@@ -293,6 +327,20 @@ impl std::fmt::Display for Place<'_> {
     }
 }
 
+/// The parts of an engine's own in the life of its server.
+struct Hooks<'a> {
+    /// Called when the server serves.
+    begun: &'a dyn Fn(&Server),
+    /// Called with the options that were read again.
+    reloaded: &'a dyn Fn(&ServeOptions),
+    /// Called between the signal that ends the server and its end.
+    ending: &'a dyn Fn(),
+}
+
+impl Hooks<'_> {
+    const NONE: Hooks<'static> = Hooks { begun: &|_| (), reloaded: &|_| (), ending: &|| () };
+}
+
 /// The facts to show about a store that is served.
 struct Shown<'a> {
     place: Place<'a>,
@@ -311,8 +359,8 @@ impl Serving<'_> {
     }
 
     /// Writes the options into the directory of the store.
-    fn store_options(&self, directory: &Path) {
-        if let Err(error) = config::store(directory, &self.options.in_force) {
+    fn store_options(&self, directory: &Path, in_force: &[InForce]) {
+        if let Err(error) = config::store(directory, in_force) {
             self.messages.line(&format!("warning: the options are not in the store's directory: {error}"));
         }
     }
@@ -333,17 +381,18 @@ impl Serving<'_> {
         socket.inspect_err(failed).ok()
     }
 
-    /// Serves until a signal comes, and then until clients have their answers. `on_signal` is called between the two.
+    /// Serves until a signal comes, and then until clients have their answers.
     fn run(
         &self,
         engine: &Arc<impl Engine>,
         store: &Shown<'_>,
-        on_signal: impl FnOnce(),
+        hooks: &Hooks<'_>,
         out: &mut Output,
     ) -> Result<(), Failure> {
         let Serving { options, messages, .. } = self;
         let server =
             Server::start(&self.server_options, Arc::clone(engine)).map_err(|error| cannot_start(error, options))?;
+        (hooks.begun)(&server);
         messages.line(&format!("serving {}", store.place));
         let log = Arc::clone(messages);
         engine.clock().tell(Box::new(move |text| log.line(text)));
@@ -365,6 +414,7 @@ impl Serving<'_> {
                 Place::Directory(_) => "buffered",
             },
             addresses: server.addresses().to_vec(),
+            tls: options.tls_cert.is_some(),
             unix_socket: options.unix_socket.clone(),
             http: server.http_address(),
             process: std::process::id(),
@@ -375,15 +425,63 @@ impl Serving<'_> {
         };
         // A reader that went away is no reason to stop serving.
         let _ = shown.and_then(|()| out.finish());
-        let signal = match lock(&self.signals).wait(|| messages.reopen()) {
+        let signal = match lock(&self.signals).wait(|| self.reload(&server, store, hooks)) {
             StopSignal::Interrupt => "SIGINT",
             StopSignal::Terminate => "SIGTERM",
         };
         messages.line(&format!("{signal}: the server answers the commands that it has read, and stops"));
-        on_signal();
+        (hooks.ending)();
         server.stop(STOP_DEADLINE);
         Ok(())
     }
+}
+
+impl Serving<'_> {
+    /// Opens the log file again, and takes from the options what can change.
+    fn reload(&self, server: &Server, store: &Shown<'_>, hooks: &Hooks<'_>) {
+        let messages = &self.messages;
+        let refuse = |failure: &Failure| {
+            messages.reopen();
+            let why = failure.message().map(|message| message.to_string()).unwrap_or_default();
+            messages.line(&format!("the options cannot be taken, and all stay as they were: {why}"));
+        };
+        let options = match settings::parse(std::env::args_os().collect(), std::env::vars_os()) {
+            Ok(Program { command: Command::Serve(options), .. }) => options,
+            Ok(_) => return refuse(&Failure::usage("they are those of another command")),
+            Err(Unread::Clap(error)) => return refuse(&Failure::command_line(&error)),
+            Err(Unread::Settings(failure)) => return refuse(&failure),
+        };
+        let changes = match server.reload(&server_options(&options)) {
+            Ok(changes) => changes,
+            Err(error) => return refuse(&Failure::new("cannot reload", error)),
+        };
+        messages.go_on_in(options.log_file.clone());
+        changes.iter().for_each(|change| messages.line(change));
+        (hooks.reloaded)(&options);
+        let (in_force, waiting) = after_reload(&self.options.in_force, &options.in_force);
+        if !waiting.is_empty() {
+            messages.line(&format!("needs a restart: {}", waiting.join(", ")));
+        }
+        if let Place::Directory(place) = store.place
+            && !place.starts_with("node://")
+        {
+            self.store_options(place, &in_force);
+        }
+    }
+}
+
+/// Returns the options after a reload, and the names of those that wait for a restart.
+fn after_reload(before: &[InForce], now: &[InForce]) -> (Vec<InForce>, Vec<String>) {
+    let is_reloaded = |option: &&InForce| RELOADED.contains(&option.name.as_str());
+    let kept = before.iter().filter(|option| !is_reloaded(option));
+    let in_force: Vec<InForce> = kept.chain(now.iter().filter(is_reloaded)).cloned().collect();
+    let values = |options: &[InForce], name: &str| {
+        options.iter().find(|option| option.name == name).map(|option| option.values.clone())
+    };
+    let names = before.iter().chain(now).filter(|option| !is_reloaded(option)).map(|option| &option.name);
+    let waiting = names.filter(|name| values(before, name) != values(now, name)).map(|name| format!("--{name}"));
+    let waiting: std::collections::BTreeSet<String> = waiting.collect();
+    (in_force, waiting.into_iter().collect())
 }
 
 fn watch_by(messages: &Arc<Messages>, patience_s: u64) -> Arc<NodeWatch> {
@@ -412,6 +510,14 @@ fn server_options(options: &ServeOptions) -> ServerOptions {
         idle_timeout_seconds: options.idle_timeout_s,
         max_value_bytes: options.max_value,
         auth_file: options.auth_file.clone(),
+        rights_file: options.rights_file.clone(),
+        tls: options.tls_cert.clone().zip(options.tls_key.clone()).map(|(certificate, key)| TlsFiles {
+            certificate,
+            key,
+            client_ca: options.tls_client_ca.clone(),
+        }),
+        allow_anonymous: options.allow_anonymous,
+        admin_token_file: options.admin_token_file.clone(),
         disable_flush_all: options.disable_flush_all,
         ..ServerOptions::default()
     }
@@ -442,6 +548,8 @@ struct Listening {
     directory: Option<String>,
     durability: &'static str,
     addresses: Vec<SocketAddr>,
+    /// Clients over TCP must speak TLS.
+    tls: bool,
     unix_socket: Option<PathBuf>,
     http: Option<SocketAddr>,
     process: u32,
@@ -460,7 +568,7 @@ impl Listening {
         row("data", &store.place.to_string());
         row("durability", survives);
         for address in &self.addresses {
-            row("memcached", &address.to_string());
+            row("memcached", &format!("{address}{}", if self.tls { ", over TLS" } else { "" }));
         }
         if let Some(path) = &self.unix_socket {
             row("memcached", &path.display().to_string());
@@ -472,9 +580,12 @@ impl Listening {
         }
         text.push_str("\nTry, in another terminal:\n\n");
         if let Some(address) = self.addresses.first() {
-            let (host, port) = (address.ip(), address.port());
+            let client = match self.tls {
+                true => format!("openssl s_client -quiet -connect {address}"),
+                false => format!("nc {} {}", address.ip(), address.port()),
+            };
             text.push_str(&format!(
-                "  printf 'set greeting 0 0 5\\r\\nhello\\r\\nget greeting\\r\\nquit\\r\\n' | nc {host} {port}\n"
+                "  printf 'set greeting 0 0 5\\r\\nhello\\r\\nget greeting\\r\\nquit\\r\\n' | {client}\n"
             ));
         }
         if let Some(http) = self.http {
@@ -501,10 +612,15 @@ fn shell(text: &str) -> String {
 
 /// The destination of messages: a file that can be opened again, or stderr.
 struct Messages {
-    path: Option<PathBuf>,
     /// On stderr, messages are for machines.
     json: bool,
-    file: Mutex<Option<File>>,
+    file: Mutex<LogFile>,
+}
+
+/// The file of the log, if there is one.
+struct LogFile {
+    path: Option<PathBuf>,
+    file: Option<File>,
 }
 
 impl Messages {
@@ -515,15 +631,15 @@ impl Messages {
             Failure::new(format!("cannot open the log file {shown}"), error)
                 .cure("--log-file takes a file that this user may write")
         })?;
-        Ok(Messages { path, json, file: Mutex::new(file) })
+        Ok(Messages { json, file: Mutex::new(LogFile { path, file }) })
     }
 
     fn line(&self, text: &str) {
         let time = text::utc(text::now_unix_s());
         let line = format!("{time} {}\n", text::on_one_line(text));
-        let mut file = lock(&self.file);
+        let mut log = lock(&self.file);
         // A message that cannot be written must not stop the server, and its failure cannot be reported.
-        let _ = match file.as_mut() {
+        let _ = match log.file.as_mut() {
             Some(file) => file.write_all(line.as_bytes()),
             None if self.json => {
                 Message::Log { time: &time, text }.tell(true);
@@ -535,13 +651,24 @@ impl Messages {
 
     /// Goes on in a new file under the same name; in the old one if that cannot be opened.
     fn reopen(&self) {
-        let Some(path) = &self.path else { return };
-        match append_to(path) {
+        let path = lock(&self.file).path.clone();
+        self.go_on_in(path);
+    }
+
+    /// Goes on in a new file, or on stderr; in the old place if the file cannot be opened.
+    fn go_on_in(&self, path: Option<PathBuf>) {
+        match path.as_deref().map(append_to).transpose() {
             Ok(file) => {
-                *lock(&self.file) = Some(file);
-                self.line("log file opened anew");
+                let is_file = file.is_some();
+                *lock(&self.file) = LogFile { path, file };
+                if is_file {
+                    self.line("log file opened anew");
+                }
             }
-            Err(error) => self.line(&format!("cannot open {} anew, going on in the old file: {error}", path.display())),
+            Err(error) => {
+                let shown = path.unwrap_or_default();
+                self.line(&format!("cannot open {} anew, going on in the old file: {error}", shown.display()));
+            }
         }
     }
 }

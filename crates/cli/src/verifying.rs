@@ -5,6 +5,8 @@
 //! directory. So the schedule goes on over restarts: the next verification is due when the interval after the last one
 //! has passed. A verification that the end of the server cuts off begins again after the next start.
 //!
+//! The schedule may [change](Verifying::change). A verification that runs goes on at its old rate.
+//!
 //! **Failure.** An error that says nothing about the store's data is logged, and the next verification is due after the
 //! interval.
 
@@ -17,14 +19,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const STORED: &str = "VERIFIED.json";
 /// The first verification of a store comes so long after its server has started, or sooner if the interval is shorter.
 const FIRST_AFTER_S: u64 = 600;
 
 /// When a store is verified, and how fast it is read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Schedule {
     pub(crate) every_s: u64,
     /// 0: without a limit.
@@ -45,8 +47,20 @@ struct Verified {
 
 /// The thread that verifies a store.
 pub(crate) struct Verifying {
-    stop: Arc<(Mutex<bool>, Condvar)>,
+    shared: Arc<Shared>,
     thread: JoinHandle<()>,
+}
+
+/// The orders for the thread.
+struct Shared {
+    orders: Mutex<Orders>,
+    changed: Condvar,
+}
+
+struct Orders {
+    /// `None` verifies nothing.
+    schedule: Option<Schedule>,
+    is_over: bool,
 }
 
 impl Verifying {
@@ -57,28 +71,36 @@ impl Verifying {
     pub(crate) fn start(
         store: Store,
         directory: Option<PathBuf>,
-        schedule: Schedule,
+        schedule: Option<Schedule>,
         tell: impl Fn(&str) + Send + 'static,
     ) -> io::Result<Verifying> {
-        let stop = Arc::new((Mutex::new(false), Condvar::new()));
-        let stopped = Arc::clone(&stop);
+        let orders = Mutex::new(Orders { schedule, is_over: false });
+        let shared = Arc::new(Shared { orders, changed: Condvar::new() });
+        let ordered = Arc::clone(&shared);
         let run = move || {
-            let mut wait_s = first_wait_s(directory.as_deref(), schedule.every_s);
-            while !waited(&stopped, Duration::from_secs(wait_s)) {
+            let mut first = directory.as_deref();
+            while let Some(schedule) = ordered.next(|every_s| first_wait_s(first, every_s)) {
                 if let Some(line) = verify(&store, directory.as_deref(), schedule.bytes_per_s_max) {
                     tell(&line);
                 }
-                wait_s = schedule.every_s;
+                first = None;
             }
         };
         let thread = std::thread::Builder::new().name("situ-verify".to_owned()).spawn(run)?;
-        Ok(Verifying { stop, thread })
+        Ok(Verifying { shared, thread })
+    }
+
+    /// Changes the schedule. Returns true if it was another one.
+    pub(crate) fn change(&self, schedule: Option<Schedule>) -> bool {
+        let before = std::mem::replace(&mut lock(&self.shared.orders).schedule, schedule);
+        self.shared.changed.notify_all();
+        before != schedule
     }
 
     /// Makes the thread end. A verification ends when its store closes.
     pub(crate) fn stop(&self) {
-        *lock(&self.stop.0) = true;
-        self.stop.1.notify_all();
+        lock(&self.shared.orders).is_over = true;
+        self.shared.changed.notify_all();
     }
 
     /// Waits for the end of the thread.
@@ -88,10 +110,29 @@ impl Verifying {
     }
 }
 
-/// Waits. Returns true if the thread is to end.
-fn waited(stop: &(Mutex<bool>, Condvar), wait: Duration) -> bool {
-    let waiting = stop.1.wait_timeout_while(lock(&stop.0), wait, |stopped| !*stopped);
-    *waiting.unwrap_or_else(PoisonError::into_inner).0
+impl Shared {
+    /// Waits for the next verification, which is due `wait_s` of its interval from now on. Returns `None` at the end.
+    fn next(&self, wait_s: impl Fn(u64) -> u64) -> Option<Schedule> {
+        let begun = Instant::now();
+        let mut orders = lock(&self.orders);
+        let mut planned: Option<(Schedule, Duration)> = None;
+        while !orders.is_over {
+            let Some(schedule) = orders.schedule else {
+                orders = self.changed.wait(orders).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let (_, wait) = match planned {
+                Some(plan) if plan.0 == schedule => plan,
+                _ => *planned.insert((schedule, Duration::from_secs(wait_s(schedule.every_s)))),
+            };
+            let left = wait.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Some(schedule);
+            }
+            orders = self.changed.wait_timeout(orders, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        None
+    }
 }
 
 fn first_wait_s(directory: Option<&Path>, every_s: u64) -> u64 {
@@ -176,7 +217,9 @@ mod tests {
         let (told, lines) = mpsc::channel();
         let tell = move |line: &str| told.send(line.to_owned()).unwrap();
         let schedule = Schedule { every_s: 1, bytes_per_s_max: 0 };
-        let verifying = Verifying::start(store.clone(), Some(directory.path().to_owned()), schedule, tell).unwrap();
+        let place = Some(directory.path().to_owned());
+        let verifying = Verifying::start(store.clone(), place, None, tell).unwrap();
+        assert!(verifying.change(Some(schedule)) && !verifying.change(Some(schedule)));
         for _ in 0..2 {
             let line = lines.recv().unwrap();
             assert!(line.starts_with("verified 1 table with ") && line.ends_with(": all is sound"), "{line}");

@@ -21,16 +21,16 @@ pub(crate) const HTTP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
 /// deleted, expire or are flushed. It does not touch other keyspaces. While it runs, get, scan, dump and inspect can
 /// read the store beside it. With --engine cache, the server is a cache in memory and on flash, for what can be fetched
 /// again elsewhere. Every other engine is for what must not be lost. SIGTERM and SIGINT end it cleanly. SIGHUP makes it
-/// open the log file again, for logrotate.
+/// open the log file again, for logrotate, and read again what can change while it runs: users, rights, certificates,
+/// the token, --idle-timeout-s, --max-connections, --verify-every and --verify-rate.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  situ serve\n  situ serve /var/lib/situ --listen 0.0.0.0:11211 --sync --memory 4G\n  \
+#[command(after_help = "Examples:\n  situ serve\n  situ serve /var/lib/situ --sync --memory 4G\n  \
+                        situ serve --listen 0.0.0.0:11211 --auth-file /etc/situ.users --tls-cert cert.pem --tls-key key.pem\n  \
                         situ serve --unix-socket /run/situ.sock --log-file /var/log/situ.log\n  \
                         situ serve --listen localhost:11211 --auth-file /etc/situ.users --disable-flush-all\n  \
                         situ serve --engine hash /var/lib/situ-hash --buckets /dev/zram0\n  \
                         situ serve --engine cache --memory 1G\n  \
-                        situ serve --engine cache --memory 1G --flash /var/cache/situ --flash-size 20G"
-)]
+                        situ serve --engine cache --memory 1G --flash /var/cache/situ --flash-size 20G")]
 pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
@@ -97,10 +97,34 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "SIZE", value_parser = parse_value_log_bytes)]
     pub(crate) value_log_min: Option<u64>,
     /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for
-    /// memcached's -Y: it sends `set x 0 0 LENGTH` with the data `user password`, unencrypted. The server reads the
-    /// file once, at its start [default: everybody is served]
+    /// memcached's -Y: it sends `set x 0 0 LENGTH` with the data `user password`. Without --tls-cert, both travel
+    /// unencrypted [default: everybody is served]
     #[arg(long, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
+    /// Rights of the users: a line user:rights for each. Rights are r to read, w to write, a to administer over HTTP,
+    /// as in rw [default: all users read and write]
+    #[arg(long, value_name = "FILE", requires = "auth_file")]
+    pub(crate) rights_file: Option<PathBuf>,
+    /// File with the certificate of the server (PEM), and those that signed it. All connections over TCP must speak TLS
+    /// 1.3 then; the Unix socket stays plain [default: nothing is encrypted]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// File with the key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// File with certificates (PEM), one of which must have signed the certificate of each client [default: clients
+    /// need no certificate]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Listen on addresses that other machines can reach, though the server asks clients for neither a password nor a
+    /// certificate. A firewall, or the network of a container, must keep strangers out
+    #[arg(long)]
+    pub(crate) allow_anonymous: bool,
+    /// Run commands such as `situ compact` for callers over HTTP that show the token in this file: see --server. Only
+    /// its owner and its group may open the file, and --http is an address of this machine alone [default: commands
+    /// come over the socket in the store's directory]
+    #[arg(long, value_name = "FILE", conflicts_with = "no_http")]
+    pub(crate) admin_token_file: Option<PathBuf>,
     /// Refuse flush_all, as memcached's -F does, so that no client can remove all items at once
     #[arg(long)]
     pub(crate) disable_flush_all: bool,
@@ -250,8 +274,16 @@ fn parse_value_bytes(text: &str) -> Result<usize, String> {
 }
 
 impl ServeOptions {
+    /// Refuses commands over HTTP, for what has none.
+    ///
+    /// # Errors
+    /// They were asked for.
+    pub(crate) fn check_without_commands(&self, whom: &str) -> Result<(), Failure> {
+        refuse_for(whom, &[(self.admin_token_file.is_some(), "--admin-token-file")])
+    }
+
     /// Options that only an ordered store has, and whether they were given.
-    fn of_ordered_stores(&self) -> [(bool, &'static str); 11] {
+    fn of_ordered_stores(&self) -> [(bool, &'static str); 12] {
         let CompactionSettings { compaction, compaction_rules, tables_per_job, accelerator, check_units } =
             &self.compaction;
         [
@@ -261,6 +293,7 @@ impl ServeOptions {
             (self.node_patience.is_some(), "--node-patience"),
             (self.verify_every.is_some(), "--verify-every"),
             (self.keep_changes.is_some(), "--keep-changes"),
+            (self.admin_token_file.is_some(), "--admin-token-file"),
             (*compaction != CompactionSettings::default().compaction, "--compaction"),
             (compaction_rules.is_some(), "--compaction-rules"),
             (tables_per_job.is_some(), "--tables-per-job"),

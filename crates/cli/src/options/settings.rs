@@ -28,7 +28,7 @@ pub(crate) const CONFIGURABLE: [&str; 2] = ["serve", "node"];
 /// The option that names the file.
 const CONFIG: &str = "config";
 /// Options of the program, which have no place in a file.
-const OF_THE_PROGRAM: [&str; 4] = [CONFIG, "json", "help", "version"];
+const OF_THE_PROGRAM: [&str; 6] = [CONFIG, "json", "server_url", "server_token", "help", "version"];
 
 /// The source of an option's value, the weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]

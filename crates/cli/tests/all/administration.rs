@@ -423,3 +423,58 @@ fn a_server_with_other_files_at_a_path_does_not_write_there() {
     situ(at, &["backup", "create", "store", "-o", "seen/backups"]).done();
     assert!(at.join("seen/backups").is_dir());
 }
+
+#[test]
+fn commands_run_over_http_with_the_token() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let token = |mode: u32| {
+        fs::write(at.join("token"), "0123456789abcdef\n").unwrap();
+        fs::set_permissions(at.join("token"), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    token(0o644);
+    let refused =
+        situ(at, &["serve", "--admin-token-file", "token", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]);
+    assert!(refused.code == 1 && refused.stderr.contains("chmod 600"), "{}", refused.stderr);
+    for engine in ["hash", "cache"] {
+        let refused = situ(at, &["serve", "--engine", engine, "--admin-token-file", "token"]);
+        assert!(refused.code == 2 && refused.stderr.contains("--admin-token-file is not for"), "{}", refused.stderr);
+    }
+    token(0o600);
+    let serving = Serving::start(at, &["store", "--admin-token-file", "token", "--log-file", "log"]);
+    assert_eq!(serving.ask("set a 0 0 1\r\nx\r\nquit\r\n"), "STORED\r\n");
+    let url = format!("http://{}", serving.http);
+    // From a directory that has no store.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let token_file = at.join("token");
+    let token_file = token_file.to_str().unwrap();
+    let over_http =
+        |line: &[&str]| situ(elsewhere.path(), &[&["--server", &url, "--server-token", token_file], line].concat());
+    assert_eq!(over_http(&["get", "-k", "items", "a"]).done().text(), "x\n");
+    over_http(&["put", "k", "v"]).done();
+    assert_eq!(over_http(&["get", "nothing"]).code, 3);
+    assert_ne!(over_http(&["--json", "compact"]).done().json_lines().len(), 0);
+    let (dump, checkpoint) = (at.join("dump.jsonl"), at.join("copy"));
+    over_http(&["dump", "-o", dump.to_str().unwrap()]).done();
+    assert_eq!(fs::read_to_string(&dump).unwrap(), "{\"key\":\"k\",\"value\":\"v\"}\n");
+    over_http(&["checkpoint", "-o", checkpoint.to_str().unwrap()]).done();
+    situ(at, &["verify", "copy"]).done();
+    // Paths are the server's, so that a relative one would be something else than its caller means.
+    let refused = over_http(&["dump", "-o", "dump.jsonl"]);
+    assert!(refused.code == 1 && refused.stderr.contains("dump.jsonl is relative"), "{}", refused.stderr);
+    let refused = over_http(&["repair", "store"]);
+    assert!(
+        refused.code == 1 && refused.stderr.contains("the command needs the store for itself"),
+        "{}",
+        refused.stderr
+    );
+    assert_eq!(situ(at, &["--server", &url, "flush"]).code, 2, "without a token");
+    let refused = situ(at, &["--server", "https://localhost", "--server-token", "token", "flush"]);
+    assert!(refused.code == 1 && refused.stderr.contains("http://HOST:PORT"), "{}", refused.stderr);
+    fs::write(at.join("token"), "fedcba9876543210").unwrap();
+    let refused = over_http(&["flush"]);
+    assert!(refused.code == 1 && refused.stderr.contains("401 Unauthorized"), "{}", refused.stderr);
+    let log = fs::read_to_string(at.join("log")).unwrap();
+    assert!(log.contains("command checkpoint: exit code 0") && log.contains("a wrong token"), "{log}");
+    stop(serving);
+}

@@ -7,8 +7,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn promise_1_what_was_acknowledged_outlives_sigkill() {
@@ -142,21 +143,29 @@ fn what_is_not_as_asked_is_in_the_log() {
     assert!(log.contains("warning: at most ") && log.contains("connections instead of 5000"), "{log}");
 }
 
-/// Both were silent: a server that everybody could write to, and one that hung up on a client of the binary protocol.
+/// Both were silent: a server that every client could write to, and one that hung up on a client of the binary protocol.
 #[test]
 fn strangers_and_clients_of_the_binary_protocol_are_in_the_log() {
     for engine in [&[][..], &["--engine", "hash"], &["--engine", "cache"]] {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path();
-        let options = ["--log-file", "situ.log", "--listen", "0.0.0.0:0"];
+        let open = ["--log-file", "situ.log", "--listen", "0.0.0.0:0"];
+        let refused = situ(at, &[&["serve", "--no-http"], &open[..], engine].concat());
+        assert_eq!(refused.code, 1);
+        assert!(
+            refused.stderr.contains("any client that reaches 0.0.0.0:0")
+                && refused.stderr.contains("--allow-anonymous")
+        );
+        assert_eq!(fs::read_dir(at).unwrap().count(), 0, "nothing is made before it is refused");
+        let options = [&open[..], &["--allow-anonymous"]].concat();
         let serving = Serving::start(at, &[&options[..], engine].concat());
         let mut client = serving.connect();
         client.get_mut().write_all(b"\x80\x0a\0\0").unwrap();
         let _ = client.read_to_end(&mut Vec::new());
         let log = fs::read_to_string(at.join("situ.log")).unwrap();
         let line = |text: &str| log.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{text}: {log}"));
-        let warning = line("warning: whoever can reach 0.0.0.0:");
-        assert!(warning.contains("--auth-file") && !warning.contains("127.0.0.1:"), "{warning}");
+        let warning = line("warning: any client that reaches 0.0.0.0:");
+        assert!(warning.contains("firewall") && !warning.contains("127.0.0.1:"), "{warning}");
         assert!(line("memcached's binary protocol").contains("text protocol"), "{log}");
     }
 }
@@ -351,4 +360,95 @@ fn options_come_from_a_file_and_the_environment_and_stay_with_the_store() {
     assert!(refused.code == 2 && refused.stderr.contains("--tls-key"), "{}", refused.stderr);
     let refused = program(directory.path()).args(["serve"]).env("SITU_SERVE_SINK", "1").output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("SITU_SERVE_SINK is no option"));
+}
+
+/// Waits for a line in the log of a server.
+fn wait_for(at: &Path, text: &str) -> String {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let log = fs::read_to_string(at).unwrap_or_default();
+        if log.contains(text) {
+            return log;
+        }
+        assert!(Instant::now() < deadline, "no {text:?} in {log}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Users, rights, and all options but the name of the log file were fixed at the start.
+#[test]
+fn sighup_takes_what_can_change_and_names_what_waits_for_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let write = |name: &str, text: &str| fs::write(at.join(name), text).unwrap();
+    write("users", "ada:secret\nbob:b\n");
+    write("rights", "ada:rw\nbob:r\n");
+    let fixed = "[serve]\nlog-file = \"first.log\"\nauth-file = \"users\"\nrights-file = \"rights\"\n";
+    write("situ.toml", &format!("{fixed}memory = \"64M\"\n"));
+    let serving = Serving::start(at, &["--config", "situ.toml"]);
+    let login =
+        |user: &str, password: &str| format!("set x 0 0 {}\r\n{user} {password}\r\n", user.len() + 1 + password.len());
+    let ask =
+        |user: &str, password: &str, command: &str| serving.ask(&format!("{}{command}quit\r\n", login(user, password)));
+    let forbidden = "STORED\r\nCLIENT_ERROR this user has no right to write\r\n";
+    assert_eq!(ask("bob", "b", "set a 0 0 1\r\nx\r\n"), forbidden);
+    assert_eq!(ask("ada", "secret", "set a 0 0 1\r\nx\r\n"), "STORED\r\nSTORED\r\n");
+
+    write("rights", "ada:r\nbob:rw\n");
+    let reloaded = "verify-every = 24\nidle-timeout-s = 500\nmax-connections = 99\nlog-file = \"second.log\"\n";
+    let fixed = fixed.replace("log-file = \"first.log\"\n", reloaded);
+    write("situ.toml", &format!("{fixed}memory = \"32M\"\nsync = true\n"));
+    serving.signal(Signal::HUP);
+    let log = wait_for(&at.join("second.log"), "needs a restart: --memory, --sync\n");
+    for line in [
+        "log file opened anew",
+        "users: 2 are in force; connections of users that changed are closed",
+        "idle connections are closed after 500 s",
+        "at most 99 connections are open at a time",
+        "the store is verified each 24 hours",
+    ] {
+        assert!(log.contains(line), "{line}: {log}");
+    }
+    assert_eq!(ask("ada", "secret", "set a 0 0 1\r\nx\r\n"), forbidden);
+    assert_eq!(ask("bob", "b", "set a 0 0 1\r\ny\r\n"), "STORED\r\nSTORED\r\n");
+    let stored = situ(at, &["config", "show", "--data", "situ-data"]).done().text();
+    assert!(stored.contains("\nmemory = \"64M\"\n") && stored.contains("\nidle-timeout-s = 500\n"), "{stored}");
+
+    // Bad files change nothing, whichever of them it is; the log file is opened again all the same.
+    for (name, text, why) in [
+        ("users", "ada\n", "line 1 has no colon"),
+        ("situ.toml", "[serve]\nmemroy = 1\n", "memroy is no option"),
+        ("situ.toml", "[serve]\nmax-connections = 0\n", "0 is not in 1.."),
+    ] {
+        let before = fs::read_to_string(at.join(name)).unwrap();
+        write(name, text);
+        fs::rename(at.join("second.log"), at.join("old.log")).unwrap();
+        serving.signal(Signal::HUP);
+        let log = wait_for(&at.join("second.log"), "the options cannot be taken, and all stay as they were: ");
+        assert!(log.contains(why) && log.contains("log file opened anew"), "{log}");
+        assert_eq!(ask("bob", "b", "set a 0 0 1\r\ny\r\n"), "STORED\r\nSTORED\r\n");
+        write(name, &before);
+    }
+}
+
+#[test]
+fn tls_is_an_option_and_its_files_belong_together() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for options in [&["--tls-cert", "a"][..], &["--tls-key", "a"], &["--tls-client-ca", "a"], &["--rights-file", "a"]] {
+        assert_eq!(situ(at, &[&["serve"], options].concat()).code, 2, "{options:?}");
+    }
+    let refused = situ(at, &["serve", "--no-http", "--tls-cert", "a", "--tls-key", "b"]);
+    assert!(refused.code == 1 && refused.stderr.contains("a cannot be used for TLS"), "{}", refused.stderr);
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    fs::write(at.join("cert.pem"), made.cert.pem()).unwrap();
+    fs::write(at.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let serving = Serving::start(at, &["--tls-cert", "cert.pem", "--tls-key", "key.pem", "--log-file", "log"]);
+    let mut plain = serving.connect();
+    plain.get_mut().write_all(b"mn\r\n").unwrap();
+    let mut answer = Vec::new();
+    // The end may come as a reset, as there may be unread input.
+    _ = plain.read_to_end(&mut answer);
+    assert!(answer.is_empty(), "{answer:?}");
+    wait_for(&at.join("log"), "it speaks no TLS");
 }
