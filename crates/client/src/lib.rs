@@ -57,5 +57,5 @@ pub use async_client::{AsyncClient, ReplyOfServer};
 pub use client::{Client, OfServer, Statistics};
 pub use error::{Error, Outcome};
 pub use item::{Attributes, Cas, CasId, Expiry, Item, KEY_BYTES_MAX, VALUE_BYTES_MAX};
-pub use options::{Login, Options, TransportChoice, TransportKind};
+pub use options::{Login, Options, Tls, TransportChoice, TransportKind};
 pub use reply::{Reply, ReplyMany};

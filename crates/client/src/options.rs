@@ -2,7 +2,15 @@
 
 use crate::error::Error;
 use crate::ring::DEFAULT_PORT;
+#[cfg(feature = "tls")]
+use rustls::RootCertStore;
+#[cfg(feature = "tls")]
+use rustls::pki_types::pem::PemObject;
+#[cfg(feature = "tls")]
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::fmt;
+#[cfg(feature = "tls")]
+use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +47,10 @@ pub struct Options {
     /// The maximum number of bytes of asynchronous calls that wait for each server. Default: 64 MiB. A single call may
     /// have more.
     pub queue_bytes_max: usize,
-    /// The user and password for servers that have users. They travel unencrypted. Default: none.
+    /// The user and password for servers that have users. Without TLS, they travel unencrypted. Default: none.
     pub login: Option<Login>,
+    /// TLS of the connections, all of which must be over TCP. Needs the feature `tls`. Default: none.
+    pub tls: Option<Tls>,
     /// The choice between a socket and memory. Default: [`TransportChoice::Auto`].
     pub transport: TransportChoice,
 }
@@ -73,6 +83,8 @@ pub enum TransportKind {
     SharedMemory,
     /// Memory that a network card writes into, on the other machine.
     Rdma,
+    /// TLS over a TCP socket.
+    Tls,
 }
 
 impl fmt::Display for TransportKind {
@@ -82,6 +94,7 @@ impl fmt::Display for TransportKind {
             TransportKind::UnixSocket => "Unix socket",
             TransportKind::SharedMemory => "shared memory",
             TransportKind::Rdma => "RDMA",
+            TransportKind::Tls => "TLS",
         })
     }
 }
@@ -97,6 +110,7 @@ impl Options {
             queue_calls_max: 4096,
             queue_bytes_max: 64 << 20,
             login: None,
+            tls: None,
             transport: TransportChoice::default(),
         }
     }
@@ -121,6 +135,14 @@ impl Options {
         let find = |wants_tcp: bool| {
             addresses.iter().find(|address| matches!(address, Address::Tcp { .. }) == wants_tcp).map(Address::name)
         };
+        if self.tls.is_some() {
+            if let Some(name) = find(false) {
+                return refuse(&format!("TLS is for servers over TCP, and not for {name}"));
+            }
+            if !matches!(self.transport, TransportChoice::Auto | TransportChoice::Socket) {
+                return refuse("TLS takes the socket: memory would not be encrypted");
+            }
+        }
         match (self.transport, find(true), find(false)) {
             (TransportChoice::SharedMemory, Some(name), _) => {
                 refuse(&format!("shared memory needs the path of the server's Unix socket, and not {name}"))
@@ -149,6 +171,68 @@ impl fmt::Debug for Login {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
     }
+}
+
+/// The certificates by which a client knows its servers over TLS, and its own. Made by `Tls::read`, with the feature
+/// `tls`.
+#[derive(Clone)]
+pub struct Tls {
+    #[cfg(feature = "tls")]
+    config: Arc<rustls::ClientConfig>,
+    #[cfg(not(feature = "tls"))]
+    pub(crate) never: std::convert::Infallible,
+}
+
+#[cfg(feature = "tls")]
+impl Tls {
+    /// Reads the certificates of authorities, one of which must have signed a server's certificate, and the client's
+    /// own certificate and key, if servers ask for one. All files are PEM.
+    ///
+    /// # Errors
+    /// A file cannot be read, or holds something else.
+    pub fn read(authorities: &Path, own: Option<(&Path, &Path)>) -> Result<Tls, Error> {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(authorities)? {
+            roots.add(certificate).map_err(|error| unusable(authorities, error))?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| unusable(authorities, error))?.with_root_certificates(roots);
+        let config = match own {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let private = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, error))?;
+                let config = builder.with_client_auth_cert(certificates(certificate)?, private);
+                config.map_err(|error| unusable(certificate, error))?
+            }
+        };
+        Ok(Tls { config: Arc::new(config) })
+    }
+
+    pub(crate) fn config(&self) -> &Arc<rustls::ClientConfig> {
+        &self.config
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+#[cfg(feature = "tls")]
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let read = CertificateDer::pem_file_iter(path).map_err(|error| unusable(path, error))?;
+    let certificates = read.collect::<Result<Vec<_>, _>>().map_err(|error| unusable(path, error))?;
+    match certificates.is_empty() {
+        true => Err(unusable(path, "it holds no certificate in PEM")),
+        false => Ok(certificates),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn unusable(path: &Path, why: impl fmt::Display) -> Error {
+    Error::Option(format!("{} cannot be used for TLS: {why}", path.display()))
 }
 
 /// The address of a server.

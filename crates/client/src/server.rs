@@ -11,7 +11,7 @@ use crate::answer::Given;
 use crate::connection::{Connection, Fault, Progress};
 use crate::error::{Error, Outcome};
 use crate::item::Attributes;
-use crate::options::{Address, Login, Options, TransportChoice, TransportKind};
+use crate::options::{Address, Login, Options, Tls, TransportChoice, TransportKind};
 use crate::request::{self, Mode, Request};
 use crate::stream;
 use std::borrow::Cow;
@@ -50,6 +50,7 @@ pub(crate) struct Server {
     pub(crate) name: Arc<str>,
     address: Address,
     login: Option<Login>,
+    tls: Option<Tls>,
     choice: TransportChoice,
     connections_max: usize,
     state: Mutex<State>,
@@ -124,8 +125,8 @@ impl fmt::Debug for Server {
 impl Server {
     pub(crate) fn new(address: Address, options: &Options) -> Server {
         let &Options { transport: choice, connections_max, .. } = options;
-        let (name, login) = (address.name(), options.login.clone());
-        Server { name, address, login, choice, connections_max, state: Mutex::default(), freed: Condvar::new() }
+        let (name, login, tls) = (address.name(), options.login.clone(), options.tls.clone());
+        Server { name, address, login, tls, choice, connections_max, state: Mutex::default(), freed: Condvar::new() }
     }
 
     /// Returns the transport of the latest connection, or `None` if there was none.
@@ -200,7 +201,8 @@ impl Server {
             _ => self.error(Fault::Io(error), Outcome::NotDone),
         };
         let connected = || {
-            let mut connection = Connection::new(stream::connect(&self.address, limit.deadline).map_err(broken)?);
+            let mut connection =
+                Connection::new(stream::connect(&self.address, self.tls.as_ref(), limit.deadline).map_err(broken)?);
             self.log_in(&mut connection, limit)?;
             Ok(connection)
         };

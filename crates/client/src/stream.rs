@@ -6,8 +6,10 @@
 
 mod memory;
 mod socket;
+#[cfg(feature = "tls")]
+mod tls;
 
-use crate::options::{Address, TransportChoice, TransportKind};
+use crate::options::{Address, Tls, TransportChoice, TransportKind};
 use memory::Memory;
 use situ_transport::{ClientEnd, Refused};
 use socket::Socket;
@@ -56,11 +58,25 @@ pub(crate) trait Stream: Send {
 ///
 /// # Errors
 /// [`io::ErrorKind::TimedOut`] if the deadline passes first.
-pub(crate) fn connect(address: &Address, deadline: Instant) -> io::Result<Box<dyn Stream>> {
+pub(crate) fn connect(address: &Address, tls: Option<&Tls>, deadline: Instant) -> io::Result<Box<dyn Stream>> {
     match address {
-        Address::Tcp { host, port } => Ok(Box::new(socket::connect_tcp(host, *port, deadline)?)),
+        Address::Tcp { host, port } => {
+            let socket = socket::connect_tcp(host, *port, deadline)?;
+            match tls {
+                Some(tls) => secure(socket, tls, host, deadline),
+                None => Ok(Box::new(socket)),
+            }
+        }
         Address::Unix(path) => Ok(Box::new(socket::connect_unix(path, deadline)?)),
     }
+}
+
+#[cfg(feature = "tls")]
+use tls::secure;
+
+#[cfg(not(feature = "tls"))]
+fn secure(_: Socket, tls: &Tls, _: &str, _: Instant) -> io::Result<Box<dyn Stream>> {
+    match tls.never {}
 }
 
 /// Returns the best stream that this one can become by the choice: shared memory if it is a Unix socket, remote memory

@@ -208,6 +208,10 @@ pub struct BenchOptions {
     #[arg(long, value_enum, value_name = "NAME", default_value_t, requires = "connect", help_heading = PLACE)]
     pub transport: Transport,
 
+    /// File with certificates (PEM), one of which has signed that of the server: its connections speak TLS then
+    #[arg(long, value_name = "FILE", requires = "connect", help_heading = PLACE)]
+    pub tls_ca: Option<PathBuf>,
+
     /// Directory in which the benchmark makes its store, as a subdirectory "store"
     #[arg(long, value_name = "DIR", default_value = "situ-bench-data", help_heading = PLACE)]
     pub directory: PathBuf,

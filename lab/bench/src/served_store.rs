@@ -6,11 +6,11 @@
 //! has put. Reads of it count as missed.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use situ_client::{Client, Options, TransportChoice};
+use situ_client::{Client, Options, Tls, TransportChoice};
 
 use crate::options::{BenchOptions, Transport};
 use crate::store::{Change, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats};
@@ -23,6 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub struct ServedFactory {
     options: Options,
     transport: Transport,
+    /// The authorities of the server's certificate.
+    tls_ca: Option<PathBuf>,
 }
 
 impl ServedFactory {
@@ -39,7 +41,7 @@ impl ServedFactory {
             Transport::SharedMemory => TransportChoice::SharedMemory,
             Transport::Rdma => TransportChoice::Rdma,
         };
-        Self { options: client, transport: options.transport }
+        Self { options: client, transport: options.transport, tls_ca: options.tls_ca.clone() }
     }
 }
 
@@ -59,7 +61,9 @@ impl StoreFactory for ServedFactory {
     }
 
     fn open(&self, _: &Path) -> Result<Arc<dyn Store>, StoreFailure> {
-        let client = Client::open(&self.options)?;
+        let mut options = self.options.clone();
+        options.tls = self.tls_ca.as_deref().map(|path| Tls::read(path, None)).transpose()?;
+        let client = Client::open(&options)?;
         // One server has one answer.
         let (server, version) = client.version().remove(0);
         let version = version?;

@@ -69,7 +69,7 @@ impl Stream for Socket {
     }
 }
 
-fn late() -> io::Error {
+pub(crate) fn late() -> io::Error {
     io::Error::new(ErrorKind::TimedOut, "the deadline passed while connecting")
 }
 

@@ -32,7 +32,13 @@ fn item(value: impl Into<Vec<u8>>, flags: u32) -> Option<Item> {
 pub(crate) fn all_commands(address: &str, (choice, transport): (TransportChoice, TransportKind), refused_above: usize) {
     let mut options = options(address);
     options.transport = choice;
-    let client = Client::open(&options).unwrap();
+    all_commands_by(&options, transport, refused_above);
+}
+
+/// Runs all commands of both clients with these options, of which the connections get `transport`.
+pub(crate) fn all_commands_by(options: &Options, transport: TransportKind, refused_above: usize) {
+    let address = options.servers[0].as_str();
+    let client = Client::open(options).unwrap();
     assert_eq!(client.transports()[0].1, None);
     client.flush_all(Duration::ZERO).unwrap();
     storing(&client);
@@ -42,7 +48,7 @@ pub(crate) fn all_commands(address: &str, (choice, transport): (TransportChoice,
     sizes(&client, refused_above);
     refusals(&client, refused_above);
     about_servers(&client, address);
-    let asynchronous = AsyncClient::open(&options).unwrap();
+    let asynchronous = AsyncClient::open(options).unwrap();
     futures(&asynchronous);
     client.flush_all(Duration::ZERO).unwrap();
     assert_eq!(client.get("visits").unwrap(), None);

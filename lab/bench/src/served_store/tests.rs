@@ -1,7 +1,7 @@
 use super::*;
 use crate::memory::MemoryFactory;
 use crate::{Error, Workload, run};
-use situ_server::{CacheEngine, Server, ServerOptions};
+use situ_server::{CacheEngine, Server, ServerOptions, TlsFiles};
 
 /// Returns a cache that is served on a free port and on a Unix socket in `directory`.
 fn serve(directory: &Path) -> Server {
@@ -82,6 +82,28 @@ fn a_server_is_driven_over_each_transport_and_never_emptied() {
     let result = run(&again, &ServedFactory::new(&tcp, &again)).expect("a run");
     assert_eq!(result.phases[0].missed, 0);
     assert!(!Path::new("situ-bench-data").exists());
+}
+
+#[test]
+fn a_server_is_driven_over_tls() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+    let [certificate, key] = ["cert.pem", "key.pem"].map(|name| directory.path().join(name));
+    std::fs::write(&certificate, made.cert.pem()).expect("a file");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
+    let server_options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().expect("an address")],
+        tls: Some(TlsFiles { certificate: certificate.clone(), key, client_ca: None }),
+        ..ServerOptions::default()
+    };
+    let cache = CacheEngine::new(&situ::cache::Options::of_memory(64 << 20)).expect("a cache");
+    let server = Server::start(&server_options, Arc::new(cache)).expect("a server");
+    let address = server.addresses()[0].to_string();
+    let mut options = options(&address, Transport::Auto, &[Workload::FillSeq, Workload::ReadRandom]);
+    options.tls_ca = Some(certificate);
+    let result = run(&options, &ServedFactory::new(&address, &options)).expect("a run");
+    assert!(result.store.ends_with("over TLS"), "{}", result.store);
+    assert_eq!(result.phase("readrandom").expect("a phase").found, 1000);
 }
 
 #[test]
