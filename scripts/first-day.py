@@ -36,7 +36,7 @@ import urllib.request
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ITEMS = 20_000
-USER, PASSWORD = "ada", "not a good password"
+USER, PASSWORD = "ada", "not-a-good-password"
 
 
 def check(holds, what):
