@@ -67,6 +67,7 @@ pub use base::options::{
     VALUE_LOG_MIN_BYTES,
 };
 pub use base::range::KeyRange;
+pub use base::slow::{SlowKind, SlowOperation, SlowPart};
 pub use base::stats::{DebtProperties, LatencySummary, Statistics};
 pub use base::value::{Key, Value};
 pub use check::repair::{

@@ -81,6 +81,7 @@ pub use engine::cache::{
 };
 pub use engine::compactions;
 pub use engine::item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired, item_in_unix_time};
+pub use engine::slow;
 pub use engine::{
     Admission, Beside, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, MAX_VALUE_BYTES_LIMIT, Metric,
     MetricKind, OnRead, OnTaken, StoredValue, Survey, SurveyedItem, WriteBatch,

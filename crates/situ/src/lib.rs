@@ -131,9 +131,9 @@ pub use situ_engine::{
 };
 // What a store tells of itself.
 pub use situ_engine::{
-    Damage, DebtProperties, KeyspaceProperties, LatencySummary, LevelProperties, Listener, SegmentProperties,
-    SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage, Statistics, StoreEvent, StoreProperties,
-    TableProperties, ValueLogProperties,
+    Damage, DebtProperties, KeyspaceProperties, LatencySummary, LevelProperties, Listener, SegmentProperties, SlowKind,
+    SlowOperation, SlowPart, SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage, Statistics,
+    StoreEvent, StoreProperties, TableProperties, ValueLogProperties,
 };
 // Filters of compactions.
 pub use situ_engine::{CompactionFilter, DeadBefore, Decision, FilterContext, Lifetime};

@@ -1,6 +1,7 @@
 //! Events for a program that listens to a store.
 
 use crate::Error;
+use crate::base::slow::SlowOperation;
 use situ_pipeline::SpaceChange;
 use std::fmt;
 use std::time::Duration;
@@ -198,6 +199,9 @@ pub enum StoreEvent {
         /// The fault, and its reason.
         trouble: String,
     },
+    /// An operation of a caller took longer than [`Options::slow_operation`](crate::Options::slow_operation). The
+    /// listener is called on the caller's thread, or on that of the store which ended the operation.
+    Slow(SlowOperation),
     /// The store has become read-only.
     Failed {
         /// The reason.
@@ -271,6 +275,7 @@ impl fmt::Display for StoreEvent {
                 write!(f, "{file}, which a repair had set aside, was moved home")
             }
             StoreEvent::VolumeDegraded { volume, trouble } => write!(f, "{volume}: {trouble}"),
+            StoreEvent::Slow(operation) => operation.fmt(f),
             StoreEvent::Failed { error } => write!(f, "the store takes no more writes: {error}"),
         }
     }
