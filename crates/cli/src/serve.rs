@@ -325,7 +325,8 @@ impl Serving<'_> {
     fn take_commands(&self, store: &situ::Store, directory: &Path) -> Option<AdminSocket> {
         let messages = Arc::clone(&self.messages);
         let log = Box::new(move |text: &str| messages.line(text));
-        let commands = Commands { store: store.clone(), directory: directory.to_owned(), log };
+        let tracer = Arc::clone(&self.server_options.tracer);
+        let commands = Commands { store: store.clone(), tracer, directory: directory.to_owned(), log };
         let socket = AdminSocket::listen(directory, commands);
         let failed = |error: &io::Error| {
             let shown = directory.display();

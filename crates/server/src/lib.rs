@@ -75,6 +75,7 @@ mod waiting;
 pub use admin::channel::{AdminAnswer, AdminClient, AdminFrame, AdminRequest, Administrator};
 pub use admin::live;
 pub use admin::socket::AdminSocket;
+pub use admin::trace::{Traced, Tracer};
 pub use engine::cache::{
     CacheExtras, CacheState, EvictedItem, FlashState, LoopReader, NoCache, OnEvicted, OnTrouble, Reserved, Shown,
     ShownItem,
