@@ -619,6 +619,7 @@ fn told(event: &StoreEvent) -> Option<String> {
                 text::bytes(*bytes_written)
             )
         }
+        StoreEvent::Opened { duration, .. } => format!("the store was opened in {duration:.1?}"),
         StoreEvent::Slowed { bytes_per_s: 0, reason } => format!("writers are free again ({reason})"),
         StoreEvent::Slowed { bytes_per_s, reason } => {
             format!("writers are held to {}/s: {reason}", text::bytes(*bytes_per_s))

@@ -14,4 +14,6 @@ pub(crate) mod slow;
 pub(crate) mod stats;
 pub(crate) mod store_id;
 pub(crate) mod sync;
+#[cfg(feature = "tracing")]
+pub(crate) mod tracing_listener;
 pub(crate) mod value;

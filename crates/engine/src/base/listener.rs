@@ -10,6 +10,15 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum StoreEvent {
+    /// The store is open, and its log has been recovered. The first event of a store, but for faults of its volumes.
+    Opened {
+        /// The last sequence number.
+        last_sequence: u64,
+        /// Its tables.
+        tables: usize,
+        /// The time that the opening took.
+        duration: Duration,
+    },
     /// A memtable is being written as a level-0 table. [`Flushed`](StoreEvent::Flushed) follows, or
     /// [`JobFailed`](StoreEvent::JobFailed).
     FlushBegun {
@@ -213,6 +222,9 @@ pub enum StoreEvent {
 impl fmt::Display for StoreEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            StoreEvent::Opened { last_sequence, tables, duration } => {
+                write!(f, "opened in {duration:.1?}: {tables} tables, last sequence number {last_sequence}")
+            }
             StoreEvent::FlushBegun { keyspace, entries, bytes } => {
                 write!(f, "{keyspace}: flushing {entries} entries, {bytes} bytes in memory")
             }
