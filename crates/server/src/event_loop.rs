@@ -300,7 +300,7 @@ impl<E: Engine> EventLoop<E> {
 
     fn take_messages(&mut self, messages: &mut Vec<Message>) {
         self.inbox.take(messages);
-        let counters = Arc::clone(&self.executor.counters);
+        let (counters, tracer) = (Arc::clone(&self.executor.counters), Arc::clone(&self.executor.tracer));
         for message in messages.drain(..) {
             match message {
                 Message::Accepted { socket, local, place } => self.adopt(socket, local, place),
@@ -315,7 +315,7 @@ impl<E: Engine> EventLoop<E> {
                     let now = Instant::now();
                     for token in connections {
                         if let Some(connection) = self.connection(token) {
-                            connection.session.output.resolve(batch, &result, &counters, now);
+                            connection.session.output.resolve(batch, &result, (&counters, &tracer), now);
                             self.dirty.push(token);
                         }
                     }

@@ -147,6 +147,7 @@ impl<E: Engine> Connection<E> {
                 unheard: false,
                 feed: None,
                 watches: false,
+                noted: None,
                 descriptor,
             },
             peer,

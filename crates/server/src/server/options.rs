@@ -1,5 +1,6 @@
 //! The options of a server, and the reasons for which it does not start.
 
+use crate::admin::trace::Tracer;
 use crate::engine::{EngineError, MAX_VALUE_BYTES_LIMIT};
 use crate::protocol::auth::Users;
 use situ_transport::RdmaDevices;
@@ -7,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// The options of a server. Start from [`ServerOptions::default`] and change what you need.
 #[derive(Debug, Clone)]
@@ -58,6 +60,9 @@ pub struct ServerOptions {
     pub auth_file: Option<PathBuf>,
     /// A switch that refuses `flush_all`, as memcached's `-F`. Default: false.
     pub disable_flush_all: bool,
+    /// The recorder of the server's requests. The caller keeps a clone, and records a trace with it
+    /// ([`Tracer::record`]). Default: a new one.
+    pub tracer: Arc<Tracer>,
 }
 
 impl Default for ServerOptions {
@@ -79,6 +84,7 @@ impl Default for ServerOptions {
             max_outstanding_writes: 1024,
             auth_file: None,
             disable_flush_all: false,
+            tracer: Arc::default(),
         }
     }
 }

@@ -33,4 +33,5 @@ mod remote_memory; // requests for connections over RDMA
 mod robustness; // floods, noise, truncated commands, hanging up
 mod shared_memory; // connections in shared memory
 mod stock_clients; // twemproxy and the tools of libmemcached, over two servers
+mod trace; // traces of requests
 mod wrong_clock; // a wall clock that is wrong, and later set right
