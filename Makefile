@@ -141,12 +141,12 @@ evidence:
 	@scripts/evidence.sh unpack
 
 # Assertions that are too costly for a store in use.
-CHECKS = --features situ-engine/costly-checks,situ-cli/postgres,situ-fpga/simulated,situ-accel/opencl
+CHECKS = --features situ-engine/costly-checks,situ-engine/tracing,situ-cli/postgres,situ-fpga/simulated,situ-accel/opencl
 
 # A build of the whole workspace switches on every feature of `situ`. Here each build has one at most.
 features: cargo
 	cargo clippy --locked -p situ --all-targets -- -D warnings
-	for feature in backup cache hash offload; do cargo clippy --locked -p situ --features "$$feature" -- -D warnings || exit 1; done
+	for feature in backup cache hash offload tracing; do cargo clippy --locked -p situ --features "$$feature" -- -D warnings || exit 1; done
 	cargo clippy --locked -p situ-cli --no-default-features -- -D warnings
 	cargo clippy --locked -p situ-accel --all-targets --features cuda -- -D warnings
 	cargo clippy --locked -p situ-accel --all-targets --features opencl -- -D warnings

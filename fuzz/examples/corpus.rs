@@ -29,6 +29,7 @@ fn main() -> std::io::Result<()> {
     put("memcached_answer", situ_client::fuzzing::corpus())?;
     put("memcached_request", situ_server::fuzzing::corpus())?;
     put("disk", situ_rawdisk::fuzzing::corpus())?;
+    put("trace", situ_trace::fuzzing::corpus())?;
     put("values", situ_values::fuzzing::corpus())?;
     put("admin_channel", situ_server::fuzzing::admin_corpus())?;
     put("http_request", situ_server::fuzzing::http_corpus())?;

@@ -9,6 +9,7 @@
 //! * [`bytes`] and [`buckets`]: numbers out of bytes and into bytes, and numbers that are counted.
 //! * [`random()`] and [`utc`]: random bytes, and moments as text.
 //! * [`s3_fifo`]: the policy of caches.
+//! * [`spent`]: the time of an operation, by the parts of the store that took it.
 //!
 //! # Rules for everything built on top
 //!
@@ -24,6 +25,7 @@ mod env;
 mod one_for_all;
 mod random;
 pub mod s3_fifo;
+pub mod spent;
 mod store_clock;
 mod sync;
 mod turns;

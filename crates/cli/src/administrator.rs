@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::{answer_for, carry_out};
 use clap::{CommandFactory, FromArgMatches};
 use situ::Store;
-use situ_server::{AdminAnswer, AdminCaller, AdminClient, AdminFrame, AdminRequest, Administrator};
+use situ_server::{AdminAnswer, AdminCaller, AdminClient, AdminFrame, AdminRequest, Administrator, Tracer};
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -100,6 +100,7 @@ fn path_of(command: &Command) -> Option<&Path> {
     let path = match command {
         Command::Load(options) => &options.file,
         Command::Dump(options) => &options.output,
+        Command::Trace(options) => &options.output,
         Command::Checkpoint(options) => &options.output,
         Command::Backup(BackupCommand::Create(options)) => &options.output,
         _ => return None,
@@ -140,6 +141,7 @@ fn check_same(path: &Path, client: &AdminClient) -> io::Result<()> {
 /// Runs the commands of clients on a store that is open.
 pub(crate) struct Commands {
     pub(crate) store: Store,
+    pub(crate) tracer: Arc<Tracer>,
     /// The directory of the store.
     pub(crate) directory: PathBuf,
     /// Writes a line to the log of the server.
@@ -168,7 +170,7 @@ impl Commands {
         let parsed = Program::command().try_get_matches_from(line);
         let name = parsed.as_ref().map_or_else(|_| "that cannot be read".to_owned(), name_of);
         let parsed = parsed.and_then(|matches| Program::from_arg_matches(&matches));
-        let mut out = Output::of_served(json, self.store.clone(), Arc::clone(answer));
+        let mut out = Output::of_served(json, self.store.clone(), Arc::clone(&self.tracer), Arc::clone(answer));
         let outcome = match parsed {
             Ok(mut program) => prepare(&mut program.command, &name, &self.directory, &request.directory)
                 .and_then(|()| carry_out(&program.command, &mut out)),
@@ -235,6 +237,10 @@ fn prepare(command: &mut Command, name: &str, served: &Path, client: &Path) -> R
                 make_absolute(&mut options.output, client, &what)?;
             }
             part(&mut options.target)
+        }
+        Command::Trace(options) => {
+            make_absolute(&mut options.output, client, &what)?;
+            whole(&mut options.directory)
         }
         Command::Verify(options) => whole(&mut options.directory),
         Command::Compact(options) => whole(&mut options.directory),

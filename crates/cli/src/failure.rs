@@ -56,6 +56,11 @@ impl Failure {
         Failure { what: Some(what.to_string()), why: Some(why.to_string()), cure: None, exit: Exit::Failed, held: None }
     }
 
+    /// "`what`: `why`", of a command that only the server can run which has the store in `directory` open.
+    pub(crate) fn of_server(what: impl Display, why: impl Display, directory: &Path) -> Failure {
+        Failure { held: Some(directory.to_owned()), ..Failure::new(what, why) }
+    }
+
     /// Adds what to do next.
     pub(crate) fn cure(mut self, cure: impl Display) -> Failure {
         self.cure = Some(match self.cure {
@@ -185,8 +190,8 @@ impl Failure {
         self.why.is_none()
     }
 
-    /// Returns the directory of the store that another process has open, or must have, if that is the failure: nothing was
-    /// done then.
+    /// Returns the directory of the store that another process has open, or has to have, if that is the failure. Nothing
+    /// was done then.
     pub(crate) fn held(&self) -> Option<&Path> {
         self.held.as_deref()
     }

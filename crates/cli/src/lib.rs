@@ -7,6 +7,7 @@
 //!   load dump ────────────────────> transfer/       JSON lines, CSV, TSV
 //!   import ───────────────────────> import.rs       RocksDB databases, behind the feature `rocksdb`
 //!   top ──────────────────────────> top.rs         a served store, live
+//!   trace ────────────────────────> trace.rs       the requests of a server, into a file
 //!   inspect compact verify repair > inspect.rs, maintain.rs
 //!   changes follow ───────────────> follow.rs       a feed of changes, and a copy that is kept by it
 //!   backup ───────────────────────> backup.rs       incremental backups, by situ_backup
@@ -64,6 +65,7 @@ mod serve;
 mod store;
 mod text;
 mod top;
+mod trace;
 mod transfer;
 mod verifying;
 mod walk;
@@ -151,6 +153,7 @@ fn carry_out(command: &Command, out: &mut Output) -> Outcome {
         Command::Import(command) => import::import(command, out),
         Command::Inspect(options) => inspect::inspect(options, out),
         Command::Top(options) => top::top(options, out),
+        Command::Trace(options) => trace::trace(options, out),
         Command::Verify(options) => maintain::verify(options, out),
         Command::Repair(options) => maintain::repair(options, out),
         Command::Compact(options) => maintain::compact(options, out),

@@ -14,6 +14,7 @@ mod node;
 mod serve;
 pub(crate) mod settings;
 mod top;
+mod trace;
 
 #[cfg(feature = "advise")]
 pub(crate) use advise::AdviseCommand;
@@ -37,6 +38,7 @@ pub(crate) use import::ImportRocksdbOptions;
 pub(crate) use node::{NodeAccess, NodeCommand, NodeKeys};
 pub(crate) use serve::{AdmissionName, FlashChoice, HTTP, Listen, MemorySize, ServeOptions};
 pub(crate) use top::TopOptions;
+pub(crate) use trace::TraceOptions;
 
 use crate::failure::Failure;
 use crate::text::{DecodeError, Encoding, EncodingOptions, parse_bytes};
@@ -97,6 +99,7 @@ pub(crate) enum Command {
     Import(ImportCommand),
     Inspect(InspectOptions),
     Top(TopOptions),
+    Trace(TraceOptions),
     Verify(VerifyOptions),
     Repair(RepairOptions),
     Compact(CompactOptions),

@@ -11,7 +11,7 @@ use crate::progress;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use situ::Store;
-use situ_server::AdminAnswer;
+use situ_server::{AdminAnswer, Tracer};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 
@@ -26,6 +26,7 @@ pub(crate) struct Output {
 /// The store that a server has open, and the way to the client.
 struct Served {
     store: Store,
+    tracer: Arc<Tracer>,
     answer: Arc<AdminAnswer>,
 }
 
@@ -54,15 +55,20 @@ impl Output {
     }
 
     /// Returns the output of a command that works on the open `store` of a server, for a client.
-    pub(crate) fn of_served(json: bool, store: Store, answer: Arc<AdminAnswer>) -> Output {
+    pub(crate) fn of_served(json: bool, store: Store, tracer: Arc<Tracer>, answer: Arc<AdminAnswer>) -> Output {
         let stdout = Box::new(ClientStdout(Arc::clone(&answer))) as Box<dyn Write>;
         let stdout = BufWriter::with_capacity(BUFFER_BYTES, stdout);
-        Output { stdout, json, terminal: false, served: Some(Served { store, answer }) }
+        Output { stdout, json, terminal: false, served: Some(Served { store, tracer, answer }) }
     }
 
     /// Returns the store that the server has open; `None` if the command runs in the program that was called.
     pub(crate) fn served(&self) -> Option<&Store> {
         self.served.as_ref().map(|served| &served.store)
+    }
+
+    /// Returns the recorder of the server's requests; `None` if the command runs in the program that was called.
+    pub(crate) fn tracer(&self) -> Option<&Tracer> {
+        self.served.as_ref().map(|served| &*served.tracer)
     }
 
     /// Returns true if machines read it.

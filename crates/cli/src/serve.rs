@@ -33,7 +33,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest wait of the end for a node that is lost.
 const LOST_NODE_DEADLINE: Duration = Duration::from_secs(3);
@@ -45,6 +45,8 @@ const COMMAND_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The seconds that a write waits for a lost node, unless the options say otherwise.
 const NODE_PATIENCE_S: u64 = 600;
+/// The milliseconds from which on an operation is slow, unless the options say otherwise.
+const SLOW_MS: u64 = 100;
 /// Memory for caches, unless the options say otherwise.
 const MEMORY_BYTES: u64 = 256 << 20;
 /// The least memory of a cache: the program itself takes up to 16 MiB.
@@ -97,6 +99,8 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     store_options.cache_bytes = options.store_memory()?.unwrap_or(MEMORY_BYTES);
     store_options.keyspace.value_log_min_bytes =
         options.value_log_min.or_else(|| options.value_log.then_some(VALUE_LOG_MIN_BYTES));
+    let slow_ms = options.slow_ms.unwrap_or(SLOW_MS);
+    store_options.slow_operation = (slow_ms > 0).then(|| Duration::from_millis(slow_ms));
     store_options.listener = Some(Arc::clone(&serving.messages) as _);
     let engine = StoreEngine::open_by(store_options, |builder| {
         let builder = options.fast_disk.iter().fold(builder, TieredBuilder::fast_disk);
@@ -369,7 +373,8 @@ impl Serving<'_> {
     fn take_commands(&self, store: &situ::Store, directory: &Path) -> Option<AdminSocket> {
         let messages = Arc::clone(&self.messages);
         let log = Box::new(move |text: &str| messages.line(text));
-        let commands = Commands { store: store.clone(), directory: directory.to_owned(), log };
+        let tracer = Arc::clone(&self.server_options.tracer);
+        let commands = Commands { store: store.clone(), tracer, directory: directory.to_owned(), log };
         let socket = AdminSocket::listen(directory, commands);
         let failed = |error: &io::Error| {
             let shown = directory.display();
@@ -615,6 +620,7 @@ struct Messages {
     /// On stderr, messages are for machines.
     json: bool,
     file: Mutex<LogFile>,
+    slow: Mutex<SlowLines>,
 }
 
 /// The file of the log, if there is one.
@@ -631,7 +637,7 @@ impl Messages {
             Failure::new(format!("cannot open the log file {shown}"), error)
                 .cure("--log-file takes a file that this user may write")
         })?;
-        Ok(Messages { json, file: Mutex::new(LogFile { path, file }) })
+        Ok(Messages { json, file: Mutex::new(LogFile { path, file }), slow: Mutex::default() })
     }
 
     fn line(&self, text: &str) {
@@ -679,9 +685,47 @@ fn append_to(path: &Path) -> io::Result<File> {
 
 impl Listener for Messages {
     fn event(&self, event: &StoreEvent) {
+        let more = match event {
+            StoreEvent::Slow(_) => match lock(&self.slow).take(Instant::now()) {
+                Some(more) => more,
+                None => return,
+            },
+            _ => String::new(),
+        };
         if let Some(text) = told(event) {
-            self.line(&text);
+            self.line(&format!("{text}{more}"));
         }
+    }
+}
+
+/// Lines about slow operations in a second: a disk that stalls makes every operation slow.
+const SLOW_LINES_MAX: u32 = 5;
+
+/// The number of lines about slow operations in the present second, and of operations that got none.
+#[derive(Debug, Default)]
+struct SlowLines {
+    second_began: Option<Instant>,
+    lines: u32,
+    left_out: u64,
+}
+
+impl SlowLines {
+    /// Takes a line for an operation at `now`. Returns what the line says of those before it that got none; `None` if
+    /// this one gets none.
+    fn take(&mut self, now: Instant) -> Option<String> {
+        let is_over = |began: Instant| now.saturating_duration_since(began) >= Duration::from_secs(1);
+        if self.second_began.is_none_or(is_over) {
+            (self.second_began, self.lines) = (Some(now), 0);
+        }
+        if self.lines == SLOW_LINES_MAX {
+            self.left_out += 1;
+            return None;
+        }
+        self.lines += 1;
+        Some(match std::mem::take(&mut self.left_out) {
+            0 => String::new(),
+            left_out => format!(" ({} before it left out)", text::plural(left_out, "slow operation")),
+        })
     }
 }
 
@@ -702,6 +746,7 @@ fn told(event: &StoreEvent) -> Option<String> {
                 text::bytes(*bytes_written)
             )
         }
+        StoreEvent::Opened { duration, .. } => format!("the store was opened in {duration:.1?}"),
         StoreEvent::Slowed { bytes_per_s: 0, reason } => format!("writers are free again ({reason})"),
         StoreEvent::Slowed { bytes_per_s, reason } => {
             format!("writers are held to {}/s: {reason}", text::bytes(*bytes_per_s))
@@ -727,6 +772,19 @@ fn told(event: &StoreEvent) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_second_has_a_few_lines_about_slow_operations_and_the_next_one_counts_the_others() {
+        let mut slow = SlowLines::default();
+        let now = Instant::now();
+        let mut take = |ms| slow.take(now + Duration::from_millis(ms));
+        for _ in 0..SLOW_LINES_MAX {
+            assert_eq!(take(0).as_deref(), Some(""));
+        }
+        assert_eq!([take(1), take(999)], [None, None]);
+        assert_eq!(take(1000).as_deref(), Some(" (2 slow operations before it left out)"));
+        assert_eq!(take(1001).as_deref(), Some(""));
+    }
 
     #[test]
     fn the_log_tells_of_ends_and_of_what_writers_feel() {

@@ -165,6 +165,7 @@ fn report(before: &Live, now: &Live, address: SocketAddr) -> Vec<String> {
     levels(now, &mut lines);
     units(&between, &mut lines);
     debts(&between, &mut lines);
+    slow(&between, &mut lines);
     lines
 }
 
@@ -354,6 +355,39 @@ fn debts(between: &Between<'_>, lines: &mut Vec<String>) {
         lines.push(String::new());
         lines.push("debts".to_owned());
         lines.extend(parts.into_iter().map(|part| format!("  {part}")));
+    }
+}
+
+/// Slow operations in a report.
+const SLOW_SHOWN: usize = 5;
+
+/// Writes the last slow operations, the newest first.
+fn slow(between: &Between<'_>, lines: &mut Vec<String>) {
+    let slow = between.now.slow_operations.iter().flatten().rev().take(SLOW_SHOWN);
+    let name = "situ_store_slow_operations_total";
+    for (at, slow) in slow.enumerate() {
+        if at == 0 {
+            lines.push(String::new());
+            lines.push(format!(
+                "slow operations   {}, {} in all",
+                count(between.more(name)),
+                count(between.now.sum(name))
+            ));
+        }
+        let time = |us: u64| situ_settings::figures::time(us as f64 * 1000.0);
+        let mut parts: Vec<_> = slow.parts.iter().collect();
+        parts.sort_by_key(|part| std::cmp::Reverse(part.us));
+        let parts: Vec<_> =
+            parts.iter().map(|part| format!("{} {}", part.name.replace('_', " "), time(part.us))).collect();
+        lines.push(format!(
+            "  {:>8} ago   {} {:>8}   {}, {}   {}",
+            text::age(between.now.unix_ms.saturating_sub(slow.unix_ms) / 1000),
+            slow.kind,
+            time(slow.took_us),
+            slow.keyspace,
+            bytes(slow.bytes as f64),
+            parts.join(", ")
+        ));
     }
 }
 

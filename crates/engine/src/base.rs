@@ -10,7 +10,10 @@ pub(crate) mod options;
 pub(crate) mod places;
 pub(crate) mod range;
 pub(crate) mod read_tail;
+pub(crate) mod slow;
 pub(crate) mod stats;
 pub(crate) mod store_id;
 pub(crate) mod sync;
+#[cfg(feature = "tracing")]
+pub(crate) mod tracing_listener;
 pub(crate) mod value;

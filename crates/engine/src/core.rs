@@ -7,6 +7,7 @@
 use crate::base::health::Health;
 use crate::base::options::Options;
 use crate::base::places::PlacedStore;
+use crate::base::slow::SlowOperations;
 use crate::base::store_id::StoreId;
 use crate::pipeline::flush_queue::FlushQueue;
 use crate::pipeline::log_files::LogFiles;
@@ -74,7 +75,9 @@ impl Core {
         let id = StoreId::new();
         let (work, progress, editor_returned) = (event(), event(), event());
         let listener = options.listener.clone();
-        let health = Health::new(listener, Arc::clone(&volume), Arc::clone(&source.damaged), Arc::clone(&progress));
+        let slow = SlowOperations::new(options.slow_operation, &env.clock);
+        let health =
+            Health::new(listener, slow, Arc::clone(&volume), Arc::clone(&source.damaged), Arc::clone(&progress));
         source.obsolete.ring(Arc::clone(&work));
         source.values.ring(Arc::clone(&work));
         let destinations = Places::new(log_number, registry.by_id.values());

@@ -67,7 +67,10 @@ pub use base::options::{
     VALUE_LOG_MIN_BYTES,
 };
 pub use base::range::KeyRange;
+pub use base::slow::{SlowKind, SlowOperation, SlowPart};
 pub use base::stats::{DebtProperties, LatencySummary, Statistics};
+#[cfg(feature = "tracing")]
+pub use base::tracing_listener::TracingListener;
 pub use base::value::{Key, Value};
 pub use check::repair::{
     LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_home,

@@ -39,6 +39,7 @@ use crate::parts::{Batch, Note};
 use crate::pipeline::Pipeline;
 use crate::waiting_room::{Admission, AdmissionOutcome, Waiting, overhead_bytes};
 use situ_base::Event;
+use situ_base::spent::{Part, lap};
 use situ_log::Durability;
 use std::mem::take;
 use std::sync::Arc;
@@ -101,7 +102,7 @@ impl<E: Environment> Pipeline<E> {
             }
             if !self.remove_obstacle(obstacle)? {
                 let started = self.env.clock.now();
-                self.progress.wait(seen, None);
+                lap(Part::Room, || self.progress.wait(seen, None));
                 self.held_back(self.env.clock.now().saturating_sub(started));
             }
             self.check_writable()?;
@@ -114,7 +115,7 @@ impl<E: Environment> Pipeline<E> {
         self.renew_budget();
         let delay = self.budget.charge(&*self.env.clock, bytes);
         if !delay.is_zero() {
-            self.env.clock.sleep(delay);
+            lap(Part::Room, || self.env.clock.sleep(delay));
             self.held_back(delay);
         }
     }
@@ -139,14 +140,16 @@ impl<E: Environment> Pipeline<E> {
         let verdict = place.inspect_err(|_| self.outstanding.end(1))?;
         let event = self.env.executor.event();
         let waker = Waker::from(Arc::new(Wakes(Arc::clone(&event))));
-        loop {
-            let seen = event.generation();
-            verdict.wake_with(&waker);
-            if let Some(outcome) = verdict.get() {
-                return outcome.clone();
+        lap(Part::Room, || {
+            loop {
+                let seen = event.generation();
+                verdict.wake_with(&waker);
+                if let Some(outcome) = verdict.get() {
+                    return outcome.clone();
+                }
+                event.wait(seen, None);
             }
-            event.wait(seen, None);
-        }
+        })
     }
 
     /// Runs the prologue of an asynchronous write, or gives the write a place to wait for it.
@@ -226,16 +229,18 @@ impl<E: Environment> Pipeline<E> {
         }
         let behind = room.next_ticket();
         room.follower_comes();
-        let result = loop {
-            let seen = self.progress.generation();
-            if room.has_passed(behind) {
-                break Ok(());
+        let result = lap(Part::Room, || {
+            loop {
+                let seen = self.progress.generation();
+                if room.has_passed(behind) {
+                    break Ok(());
+                }
+                if let Err(error) = self.check_writable() {
+                    break Err(error);
+                }
+                self.progress.wait(seen, None);
             }
-            if let Err(error) = self.check_writable() {
-                break Err(error);
-            }
-            self.progress.wait(seen, None);
-        };
+        });
         room.follower_goes();
         result
     }
@@ -246,12 +251,12 @@ impl<E: Environment> Pipeline<E> {
         match obstacle {
             Obstacle::Refused(error) => Err(*error),
             Obstacle::Unchecked(unchecked) => unchecked.look().map(|()| true),
-            Obstacle::NoRoom(no_room) => self.environment.make_way(no_room),
+            Obstacle::NoRoom(no_room) => lap(Part::Room, || self.environment.make_way(no_room)),
             Obstacle::LogBufferFull => {
                 let log = self.writable()?;
                 // Also the last page of a file that the log has left, which may hold no record: it counts as waiting,
                 // and a commit of all records can leave it where it is.
-                if let Err(error) = log.write_out() {
+                if let Err(error) = lap(Part::Room, || log.write_out()) {
                     self.environment.fail(error);
                 }
                 Ok(true)

@@ -145,6 +145,16 @@ impl<E: EnvironmentTypes> Write<E> {
         Write { batch, condition }
     }
 
+    /// Returns the changes of the write.
+    pub fn batch(&self) -> &E::Batch {
+        &self.batch
+    }
+
+    /// Returns true if the write is a transaction's.
+    pub fn has_condition(&self) -> bool {
+        self.condition.is_some()
+    }
+
     /// Returns the approximate memory that the write takes while it waits.
     pub(crate) fn bytes(&self) -> u64 {
         self.batch.held_bytes() as u64 + self.condition.as_ref().map_or(0, |condition| condition.bytes())

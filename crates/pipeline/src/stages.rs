@@ -37,6 +37,7 @@ use crate::parts::NoLogFile;
 use crate::parts::{Batch, Note, Refusal};
 use crate::pipeline::Pipeline;
 use crate::threads::panicked;
+use situ_base::spent::{Part, lap};
 use situ_log::{AppendError, Durability, Log, Lsn};
 use situ_storage::Result as StorageResult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -76,7 +77,7 @@ impl<E: Environment> Pipeline<E> {
         }
         let _inside = (durability == Durability::Synced).then(|| self.group_commit.enter());
         let request = self.admit(write, durability)?;
-        let logged = self.log_stage(&request);
+        let logged = lap(Part::Log, || self.log_stage(&request));
         self.epilogue(&request, logged);
         self.publish();
         let result = self.wait_for(&request);
@@ -93,7 +94,7 @@ impl<E: Environment> Pipeline<E> {
             return;
         }
         loop {
-            match log.advance_cached() {
+            match lap(Part::Log, || log.advance_cached()) {
                 Err(error) => {
                     self.epilogue(request, Err(error));
                     break;
@@ -274,13 +275,15 @@ impl<E: Environment> Pipeline<E> {
             }
             std::hint::spin_loop();
         }
-        loop {
-            let seen = self.published.generation();
-            if let Some(outcome) = request.outcome() {
-                return outcome;
+        lap(Part::Log, || {
+            loop {
+                let seen = self.published.generation();
+                if let Some(outcome) = request.outcome() {
+                    return outcome;
+                }
+                self.published.wait(seen, None);
             }
-            self.published.wait(seen, None);
-        }
+        })
     }
 
     /// Waits until so much is published that `is_reached`.

@@ -13,4 +13,5 @@ pub(crate) mod notices;
 pub(crate) mod prefixes;
 pub(crate) mod socket;
 pub(crate) mod stats;
+pub(crate) mod trace;
 pub(crate) mod watch;

@@ -7,4 +7,5 @@ pub(crate) mod meta;
 pub(crate) mod meta_flags;
 pub(crate) mod output;
 pub(crate) mod read_side;
+pub(crate) mod trace;
 pub(crate) mod turn;

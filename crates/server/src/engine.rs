@@ -19,6 +19,7 @@ pub(crate) mod durable;
 pub(crate) mod error;
 pub(crate) mod item;
 pub(crate) mod read;
+pub mod slow;
 
 pub use batch::{Change, ChangeInParts, WriteBatch};
 pub use error::EngineError;
@@ -27,6 +28,7 @@ pub use read::{Get, OnRead, StoredValue};
 use crate::engine::cache::CacheExtras;
 use crate::engine::compactions::Compactions;
 use crate::engine::item::Header;
+use crate::engine::slow::SlowFigures;
 use situ_base::StoreClock;
 use std::sync::Arc;
 
@@ -227,6 +229,11 @@ pub trait Engine: Send + Sync + 'static {
     /// or reports none.
     fn compactions(&self, since: u64) -> Option<Compactions> {
         let _ = since;
+        None
+    }
+
+    /// Returns the last slow operations, oldest first; `None` if the engine does not look for them.
+    fn slow_operations(&self) -> Option<Vec<SlowFigures>> {
         None
     }
 }

@@ -39,6 +39,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, send, sockopt};
+use situ_transport::Turns;
 
 use crate::admin::metrics::Counter;
 use crate::admin::watch::Closed;
@@ -70,7 +71,7 @@ const READS_AGAIN: Duration = Duration::from_millis(100);
 /// Rest of the listeners when descriptors have run out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 /// Looks at the rings between two looks at everything else.
-const LOOKS: usize = 32;
+const LOOKS: u32 = 32;
 /// The longest handshake of TLS.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// The interval of the search for idle connections.
@@ -103,6 +104,7 @@ pub(crate) struct EventLoop<E: Engine> {
     dirty: Vec<u64>,
     /// Connections in memory whose rings the loop looks at.
     watched: Vec<u64>,
+    turns: Turns,
     scratch: Vec<u8>,
     stopping: bool,
     /// The time of the last search for idle connections.
@@ -141,6 +143,7 @@ impl<E: Engine> EventLoop<E> {
             ready: VecDeque::new(),
             dirty: Vec::new(),
             watched: Vec::new(),
+            turns: Turns::default(),
             scratch: Vec::with_capacity(READ_BYTES),
             stopping: false,
             swept: Instant::now(),
@@ -340,7 +343,7 @@ impl<E: Engine> EventLoop<E> {
 
     fn take_messages(&mut self, messages: &mut Vec<Message>) {
         self.inbox.take(messages);
-        let counters = Arc::clone(&self.executor.counters);
+        let (counters, tracer) = (Arc::clone(&self.executor.counters), Arc::clone(&self.executor.tracer));
         for message in messages.drain(..) {
             match message {
                 Message::Accepted { socket, local, place } => self.adopt(socket, local, place),
@@ -355,7 +358,7 @@ impl<E: Engine> EventLoop<E> {
                     let now = Instant::now();
                     for token in connections {
                         if let Some(connection) = self.connection(token) {
-                            connection.session.output.resolve(batch, &result, &counters, now);
+                            connection.session.output.resolve(batch, &result, (&counters, &tracer), now);
                             self.dirty.push(token);
                         }
                     }
@@ -496,7 +499,7 @@ impl<E: Engine> EventLoop<E> {
             return false;
         }
         let (mut is_busy, mut watched) = (false, std::mem::take(&mut self.watched));
-        for _ in 0..LOOKS {
+        for _ in 0..self.turns.looks(LOOKS) {
             let now = self.executor.moment.now;
             watched.retain(|token| {
                 let Some(connection) = self.connection(*token) else { return false };
@@ -519,8 +522,7 @@ impl<E: Engine> EventLoop<E> {
             std::hint::spin_loop();
         }
         if !is_busy && !watched.is_empty() {
-            // A client may want this very core.
-            std::thread::yield_now();
+            self.turns.pass(Instant::now());
             is_busy = true;
         }
         self.watched = watched;

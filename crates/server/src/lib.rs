@@ -77,12 +77,14 @@ pub use admin::caller::AdminCaller;
 pub use admin::channel::{AdminAnswer, AdminClient, AdminFrame, AdminRequest, Administrator};
 pub use admin::live;
 pub use admin::socket::AdminSocket;
+pub use admin::trace::{Traced, Tracer};
 pub use engine::cache::{
     CacheExtras, CacheState, EvictedItem, FlashState, LoopReader, NoCache, OnEvicted, OnTrouble, Reserved, Shown,
     ShownItem,
 };
 pub use engine::compactions;
 pub use engine::item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired, item_in_unix_time};
+pub use engine::slow;
 pub use engine::{
     Admission, Beside, Change, ChangeInParts, Done, Engine, EngineError, Get, Health, MAX_VALUE_BYTES_LIMIT, Metric,
     MetricKind, OnRead, OnTaken, StoredValue, Survey, SurveyedItem, WriteBatch,

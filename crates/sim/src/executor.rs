@@ -29,7 +29,7 @@
 //! structures).
 
 use crate::Trace;
-use situ_base::{Event, Executor, JobHandle};
+use situ_base::{Event, Executor, JobHandle, spent};
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -109,8 +109,10 @@ impl SimExecutor {
             state.running = Some(id);
             id
         };
+        let clock = Arc::new(self.clock());
         let outcome = std::thread::scope(|scope| {
             let main = move || {
+                spent::use_clock(clock);
                 enter(world, id);
                 let outcome = catch_unwind(AssertUnwindSafe(main));
                 world.kill_others(id);
@@ -176,8 +178,9 @@ impl Executor for SimExecutor {
         // A detached thread's stack is freed when its handle goes.
         state.handles.retain(|handle| !handle.is_finished());
         let (id, outcome) = state.add_thread(name);
-        let world = Arc::clone(&self.world);
+        let (world, clock) = (Arc::clone(&self.world), Arc::new(self.clock()));
         let body = move || {
+            spent::use_clock(clock);
             enter(&world, id);
             world.await_baton(id);
             let result = catch_unwind(AssertUnwindSafe(|| {

@@ -110,6 +110,7 @@
 //! | `rawdisk` | `situ::rawdisk`: volumes on disks without a file system |
 //! | `tiers` | `situ::tiers`: a fast disk for the log and the upper levels |
 //! | `offload` | `situ::offload`: compactions divided between the processor and other units |
+//! | `tracing` | `TracingListener`: the events of a store for the subscribers of a program |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
@@ -130,10 +131,12 @@ pub use situ_engine::{
     SizeOptions, Trim, VALUE_BYTES_MAX, VALUE_LOG_MIN_BYTES, Victims,
 };
 // What a store tells of itself.
+#[cfg(feature = "tracing")]
+pub use situ_engine::TracingListener;
 pub use situ_engine::{
-    Damage, DebtProperties, KeyspaceProperties, LatencySummary, LevelProperties, Listener, SegmentProperties,
-    SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage, Statistics, StoreEvent, StoreProperties,
-    TableProperties, ValueLogProperties,
+    Damage, DebtProperties, KeyspaceProperties, LatencySummary, LevelProperties, Listener, SegmentProperties, SlowKind,
+    SlowOperation, SlowPart, SpaceChange, SpaceKind, SpaceLevel, SpaceProperties, SpaceShortage, Statistics,
+    StoreEvent, StoreProperties, TableProperties, ValueLogProperties,
 };
 // Filters of compactions.
 pub use situ_engine::{CompactionFilter, DeadBefore, Decision, FilterContext, Lifetime};

@@ -23,6 +23,7 @@ use crate::key::{KeyKind, KeyRef, SequenceNumber, Trailer};
 use crate::options::{Reach, ReadOptions};
 use crate::properties::Properties;
 use crate::range_del::{RangeTombstone, TombstoneIndex, tombstone_bytes};
+use situ_base::spent::{Lap, Part};
 use situ_storage::memory::{resize, zeroed};
 use situ_storage::{Error, Excerpt, Reader, Result};
 use std::ops::Deref;
@@ -436,19 +437,23 @@ impl Table {
         self.check_handle(handle, end, what)?;
         let bytes = handle.stored_bytes() as usize;
         let damaged = |d: Damage| self.corruption(handle.offset, what, d);
+        let mut lap = Lap::begin();
         let block = if self.properties.compression == COMPRESSION_NONE {
             let mut stored = self.buffer(handle, bytes, options);
             resize(&mut stored, bytes, self.path())?;
             self.read(handle.offset, &mut stored, options.reach)?;
+            lap.next(Part::BlockRead);
             decode_owned(stored, options.verify_checksums).map_err(damaged)?
         } else {
             with_scratch(bytes, self.path(), |stored| {
                 self.read(handle.offset, stored, options.reach)?;
+                lap.next(Part::BlockRead);
                 let mut block = self.buffer(handle, uncompressed_bytes(stored), options);
                 decode_into(stored, options.verify_checksums, &mut block).map_err(damaged)?;
                 Ok::<_, Error>(block)
             })?
         };
+        lap.end(Part::Decode);
         let block = match kind {
             BlockKind::Data => Block::new(block, handle.offset),
             BlockKind::Index => Block::new_index(block, handle.offset),

@@ -3,7 +3,7 @@
 use crate::bells::{Bells, take_bells};
 use crate::greeting::{Answer, read_answer, request, wait_any_readable};
 use crate::link::Link;
-use crate::rings::Spin;
+use crate::rings::{Spin, Turns};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::io::{self, IoSlice};
@@ -38,6 +38,7 @@ pub struct ClientEnd {
     pub(crate) link: Box<dyn Link>,
     socket: OwnedFd,
     spin: Spin,
+    turns: Turns,
     /// A wait has failed or was too long: the caller gives the connection up.
     is_given_up: bool,
 }
@@ -63,7 +64,7 @@ impl std::error::Error for Refused {}
 
 impl ClientEnd {
     pub(crate) fn new(link: Box<dyn Link>, socket: OwnedFd) -> ClientEnd {
-        ClientEnd { link, socket, spin: Spin::default(), is_given_up: false }
+        ClientEnd { link, socket, spin: Spin::default(), turns: Turns::default(), is_given_up: false }
     }
 
     /// Moves a connection into shared memory, with rings of about `ring_bytes`. Nothing else is under way on the Unix
@@ -130,17 +131,17 @@ impl ClientEnd {
     fn wait_since(&mut self, begun: Instant, deadline: Instant) -> io::Result<()> {
         let asleep_at = deadline.min(begun + self.spin.time());
         loop {
-            for _ in 0..LOOKS {
+            for _ in 0..self.turns.looks(LOOKS) {
                 if self.link.is_ready(true)? {
                     return Ok(());
                 }
                 std::hint::spin_loop();
             }
-            if Instant::now() >= asleep_at {
+            let now = Instant::now();
+            if now >= asleep_at {
                 break;
             }
-            // The server may want this very core.
-            std::thread::yield_now();
+            self.turns.pass(now);
         }
         while self.link.may_sleep(true)? {
             let slept = self.sleep(deadline);

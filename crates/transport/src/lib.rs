@@ -30,4 +30,4 @@ pub use bells::{Bells, take_bells};
 pub use client::{ClientEnd, Refused};
 pub use greeting::{ANSWER_BYTES_MAX, Greeting, REQUEST_WORD, VERSION, answer, offer, ring_bytes_for};
 pub use link::{Link, RdmaDevices};
-pub use rings::{Breach, RING_BYTES_MAX, RING_BYTES_MIN, Rings, Spin};
+pub use rings::{Breach, RING_BYTES_MAX, RING_BYTES_MIN, Rings, Spin, Turns};

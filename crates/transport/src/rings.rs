@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The least size of a ring.
 pub const RING_BYTES_MIN: u64 = 4 << 10;
@@ -87,6 +87,33 @@ impl Spin {
 impl Default for Spin {
     fn default() -> Spin {
         Spin { time: Spin::MAX, long_waits: 0 }
+    }
+}
+
+/// The looks of a side that spins, and its turns with others on the same core.
+///
+/// A scheduler may keep both sides on one core, also where another one is free. So a side gives its core away between
+/// looks. If another thread took it, the side looks a few times only before the next turn.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Turns {
+    core_is_shared: bool,
+}
+
+impl Turns {
+    /// The number of looks on a core that another thread wants.
+    const FEW: u32 = 4;
+    /// A turn that takes longer has run another thread.
+    const RAN_ANOTHER: Duration = Duration::from_micros(1);
+
+    /// Returns the number of looks before the next turn; `most` on a core of its own.
+    pub fn looks(&self, most: u32) -> u32 {
+        if self.core_is_shared { Turns::FEW } else { most }
+    }
+
+    /// Gives the core away until the other threads there have had their turn. Costs a system call.
+    pub fn pass(&mut self, now: Instant) {
+        std::thread::yield_now();
+        self.core_is_shared = now.elapsed() >= Turns::RAN_ANOTHER;
     }
 }
 

@@ -208,6 +208,7 @@ impl<'a> Lane<'a> {
     ) -> Self {
         let lanes = control.done.len();
         let limit = options.duration_seconds.map(Duration::from_secs_f64);
+        let operations = worker.operations_or(workload.operations(options, index as u32));
         Self {
             workload,
             options,
@@ -215,7 +216,7 @@ impl<'a> Lane<'a> {
             control,
             worker,
             index,
-            operations: workload.operations(options, index as u32),
+            operations,
             start,
             deadline: limit.map(|limit| start + limit),
             pace: options.rate.map(|rate| Pace::new(rate, lanes, index, start)),
@@ -250,9 +251,9 @@ impl<'a> Lane<'a> {
     fn run_blocking(&mut self) -> Result<()> {
         let mut last = self.start;
         while self.recorder.operations() < self.operations {
-            let begin = match &mut self.pace {
-                Some(pace) => {
-                    let due = pace.take();
+            let recorded = self.worker.due().map(|due| self.start + due);
+            let begin = match recorded.or_else(|| self.pace.as_mut().map(Pace::take)) {
+                Some(due) => {
                     self.control.wait_until(due);
                     due
                 }

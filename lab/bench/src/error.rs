@@ -34,6 +34,13 @@ pub enum Error {
         /// The system's error.
         source: std::io::Error,
     },
+    /// A trace cannot be replayed.
+    Trace {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: situ_trace::Error,
+    },
     /// A result file is not one of ours.
     Format {
         /// The file.
@@ -50,6 +57,7 @@ impl fmt::Display for Error {
             Self::Stopped => formatter.write_str("the run was stopped before its end"),
             Self::Store { during, source } => write!(formatter, "the store failed in {during}: {source}"),
             Self::File { path, source } => write!(formatter, "{}: {source}", path.display()),
+            Self::Trace { path, source } => write!(formatter, "{}: {source}", path.display()),
             Self::Format { path, source } => {
                 write!(
                     formatter,
@@ -67,6 +75,7 @@ impl std::error::Error for Error {
             Self::Options(_) | Self::Wrong(_) | Self::Directory(_) | Self::Stopped => None,
             Self::Store { source, .. } => Some(source.as_ref()),
             Self::File { source, .. } => Some(source),
+            Self::Trace { source, .. } => Some(source),
             Self::Format { source, .. } => Some(source),
         }
     }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::{KeyFormat, RecordShape};
 use crate::error::{Error, Result};
+use crate::replay::Pace;
 use crate::schedule::ValueSchedule;
 use crate::workloads::Workload;
 use situ_settings::{parse_bytes_within, parse_count};
@@ -81,9 +82,21 @@ pub struct BenchOptions {
         value_delimiter = ',',
         value_name = "NAME,...",
         default_value = "fillrandom,readrandom",
+        default_value_if("replay", ArgPredicate::IsPresent, "replay"),
         help_heading = WORKLOADS
     )]
     pub workloads: Vec<Workload>,
+
+    /// Trace whose requests the workload replay issues, as `situ trace` records it. A new store, or a server, first
+    /// gets what the trace finds: a generated value for each key that a request hits before one stores it. --operations
+    /// limits the number of requests
+    #[arg(long, value_name = "FILE", help_heading = WORKLOADS)]
+    pub replay: Option<PathBuf>,
+
+    /// When replay issues a request: recorded for the time at which the client had sent it, counted from the beginning
+    /// of the trace; full for as soon as the thread is free
+    #[arg(long, value_enum, value_name = "PACE", default_value_t, requires = "replay", help_heading = LOAD)]
+    pub pace: Pace,
 
     /// Number of distinct keys (db_bench), or of records that are loaded (YCSB). Accepts 100k, 5m and 1g
     #[arg(long, value_name = "NUMBER", default_value = "1m", value_parser = parse_count, help_heading = WORKLOADS)]
@@ -328,6 +341,16 @@ impl BenchOptions {
             return refuse(format!(
                 "{workload} updates fields, and the records of --value-schedule have none; give --update-mapping whole"
             ));
+        }
+        match (self.workloads.contains(&Workload::Replay), self.replay.is_some()) {
+            (true, false) => return refuse("the workload replay needs a trace: give --replay".to_owned()),
+            (false, true) => {
+                return refuse("--replay is for the workload replay, which --workloads leaves out".to_owned());
+            }
+            (true, true) if self.rate.is_some() && self.pace == Pace::Recorded => {
+                return refuse("a replay at its recorded pace has no --rate: give --pace full".to_owned());
+            }
+            _ => {}
         }
         if self.connect.is_some() {
             self.check_served()?;

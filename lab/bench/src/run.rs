@@ -24,11 +24,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::content::Values;
 use crate::distribution::Inserted;
 use crate::driver::{Control, Driven, drive};
 use crate::error::{Error, Result};
 use crate::options::BenchOptions;
 use crate::process::{Machine, Usage, date_now, directory_bytes, unix_ms_now};
+use crate::random::Random;
+use crate::replay::Replay;
 use crate::result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
 use crate::sampler::{cpu_since, sample, since};
 use crate::stop::Stop;
@@ -159,11 +162,15 @@ struct Session<'a> {
     dataset: Dataset,
     /// Bytes of loaded records and of what was inserted since, keys included; none once a workload has deleted some.
     record_bytes: Option<u64>,
+    /// The trace of the workload replay.
+    replay: Option<Replay>,
     used: bool,
 }
 
 impl<'a> Session<'a> {
     fn open(options: &'a BenchOptions, factory: &'a dyn StoreFactory, stop: &'a Stop) -> Result<Self> {
+        let replay = options.replay.as_deref();
+        let replay = replay.map(|trace| Replay::open(trace, options.pace, options.operations)).transpose()?;
         let path = options.directory.join("store");
         let is_served = factory.is_served();
         if !is_served && options.existing != path.exists() {
@@ -183,6 +190,7 @@ impl<'a> Session<'a> {
             store: None,
             dataset: empty_dataset(options),
             record_bytes: Some(0),
+            replay,
             used: options.existing,
         };
         if options.existing {
@@ -267,6 +275,9 @@ impl<'a> Session<'a> {
             }
         }
         self.used = true;
+        if workload == Workload::Replay && !self.options.existing {
+            self.load_what_the_trace_finds()?;
+        }
         Usage::reset_peak();
         let before = Usage::now();
         let store_before = self.stats(workload)?;
@@ -276,6 +287,21 @@ impl<'a> Session<'a> {
             false => self.measure(index, workload, &before, &store_before)?,
         };
         Ok(PhaseResult { began_unix_ms, ..phase })
+    }
+
+    /// Puts the items into the store that the first requests of the trace find.
+    fn load_what_the_trace_finds(&self) -> Result<()> {
+        let (Some(replay), store) = (&self.replay, self.store()?) else { return Ok(()) };
+        let mut random = Random::new(self.options.seed);
+        let mut values = Values::new(self.options.compression_ratio, replay.value_bytes_max(), &mut random);
+        replay.found_first(|key, value_bytes| {
+            if self.stop.is_asked() {
+                return Err(Error::Stopped);
+            }
+            let put = store.put(key, values.next(value_bytes), false);
+            put.map_err(|source| failed(Workload::Replay, source))
+        })?;
+        store.wait_idle().map_err(|source| failed(Workload::Replay, source))
     }
 
     fn stats(&self, workload: Workload) -> Result<StoreStats> {
@@ -334,7 +360,7 @@ impl<'a> Session<'a> {
         let (driven, requests_end, settle_seconds) = outcome?;
         let usage = requests_end.usage;
         self.record_bytes = match workload {
-            Workload::LinkBench => None,
+            Workload::LinkBench | Workload::Replay => None,
             _ => self.record_bytes.map(|bytes| bytes + driven.tally.inserted_bytes),
         };
         let mut phase = self.phase(workload, &driven);
@@ -360,13 +386,20 @@ impl<'a> Session<'a> {
         let options = self.options;
         let store = self.store()?;
         let chooser = workload.chooser(options, self.dataset.inserted.count());
-        let worker = |thread: u32| {
+        let replay = self.replay.as_ref().filter(|_| workload == Workload::Replay);
+        let value_bytes_max = replay.map_or(0, Replay::value_bytes_max);
+        let mut shares = replay.map_or_else(Vec::new, |replay| replay.share(options.threads)).into_iter();
+        let mut worker = |thread: u32| {
             // Streams differ between threads and between phases, and repeat from run to run.
             let stream = ((index as u64) << 32) + u64::from(thread);
             let seed = options.seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(stream);
-            Worker::new(workload, options, &self.dataset, chooser.clone(), seed)
+            let worker = Worker::new(workload, options, &self.dataset, chooser.clone(), seed);
+            match shares.next() {
+                Some(share) => worker.replaying(share, value_bytes_max),
+                None => worker,
+            }
         };
-        let workers = (0..options.threads).map(worker).collect();
+        let workers = (0..options.threads).map(&mut worker).collect();
         let background = (workload == Workload::ReadWhileWriting).then(|| worker(options.threads));
         let driven = drive(workload, options, store.as_ref(), control, workers, background)?;
         let end = RequestsEnd { usage: Usage::now(), unix_ms: unix_ms_now(), stats: self.stats(workload)? };

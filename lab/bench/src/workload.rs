@@ -15,6 +15,7 @@
 //! | ycsb-a … ycsb-f | YCSB's core workloads | see below |
 //! | ycsb-mixed | read or update by `read_percent` | as ycsb-a |
 //! | linkbench-load, linkbench | a social graph (`graph.rs`) | nodes `0..keys` |
+//! | replay | a recorded trace (`replay.rs`) | those of the trace |
 //! | flush, compact, wait, reopen | no requests: maintenance | |
 //! | idle | none at all, for `duration_seconds`, 30 if that is not given | |
 //!
@@ -30,6 +31,7 @@
 use std::fmt;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use clap::ValueEnum;
 
@@ -42,6 +44,7 @@ use crate::graph::{GraphOperation, GraphRequest, NEW_NODES, PAYLOAD_BYTES_MAX};
 use crate::measure::Kind;
 use crate::options::{BenchOptions, Distribution, InsertOrder, UpdateMapping};
 use crate::random::Random;
+use crate::replay::{Effect, Share};
 use crate::schedule::ValueSchedule;
 use crate::store::{Change, Store, StoreFailure};
 use crate::workloads::Workload;
@@ -123,6 +126,7 @@ impl Workload {
             Self::ReadSeq | Self::ReadReverse | Self::SeekRandom | Self::YcsbE => Some("its requests are scans"),
             Self::LinkLoad | Self::LinkBench => Some("its requests are reads, lists and batches"),
             Self::DeleteRandom => Some("its requests are deletes"),
+            Self::Replay => Some("its requests are of several kinds"),
             Self::YcsbF => Some("its requests are a read followed by a write"),
             Self::YcsbA | Self::YcsbB | Self::YcsbMixed if self.updates_fields(options) => {
                 Some("its updates read before they write; see --update-mapping whole")
@@ -312,6 +316,8 @@ pub(crate) struct Worker<'a> {
     /// The number of requests to come, for values that change on the way.
     operations: u64,
     sync: bool,
+    /// The requests of the workload replay.
+    replay: Option<Share<'a>>,
     pub(crate) tally: Tally,
 }
 
@@ -363,6 +369,7 @@ impl<'a> Worker<'a> {
             issued: 0,
             operations: workload.operations(options, 0),
             sync: options.sync || workload == Workload::FillSync,
+            replay: None,
             tally: Tally::default(),
         }
     }
@@ -375,6 +382,22 @@ impl<'a> Worker<'a> {
     /// Returns the planned put's value.
     pub(crate) fn value(&self) -> &[u8] {
         self.values.value()
+    }
+
+    /// Gives the worker the requests of a trace, whose values have at most `value_bytes_max`.
+    pub(crate) fn replaying(mut self, share: Share<'a>, value_bytes_max: usize) -> Self {
+        self.values.values = Values::new(self.options.compression_ratio, value_bytes_max, &mut self.random);
+        Self { replay: Some(share), ..self }
+    }
+
+    /// Returns the number of requests to come, of a thread that has `operations` of other workloads.
+    pub(crate) fn operations_or(&self, operations: u64) -> u64 {
+        self.replay.as_ref().map_or(operations, Share::len)
+    }
+
+    /// Returns the time at which the next request is due, if it keeps its recorded time.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        self.replay.as_ref().and_then(Share::due)
     }
 
     /// Returns true if writes are to be synced.
@@ -422,6 +445,7 @@ impl<'a> Worker<'a> {
                 self.dataset.live.remove(number);
                 request(Kind::Delete, Action::Delete)
             }
+            Workload::Replay => self.plan_replayed(),
             Workload::YcsbLoad => self.plan_insert(),
             Workload::LinkLoad => self.plan_graph_load(),
             Workload::LinkBench => self.plan_graph(),
@@ -457,6 +481,21 @@ impl<'a> Worker<'a> {
         let value_bytes = self.scheduled_bytes().unwrap_or(self.options.value_bytes);
         self.values.slice = self.values.values.next_range(value_bytes);
         self.dataset.live.insert(number);
+    }
+
+    fn plan_replayed(&mut self) -> Request {
+        let taken = self.replay.as_mut().and_then(|share| share.take(&mut self.key));
+        let Some((effect, value_bytes)) = taken else {
+            unreachable!("a thread issues the requests of its share, and no more");
+        };
+        self.values.slice = self.values.values.next_range(value_bytes);
+        let (kind, action) = match effect {
+            Effect::Read => (Kind::Read, Action::Get),
+            Effect::Write => (Kind::Write, Action::Put),
+            Effect::ReadThenWrite => (Kind::ReadModifyWrite, Action::GetThenPut),
+            Effect::Delete => (Kind::Delete, Action::Delete),
+        };
+        Request { kind, action, inserts: None }
     }
 
     fn plan_record_key(&mut self, record: u64) {

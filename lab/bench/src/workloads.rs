@@ -72,6 +72,8 @@ pub enum Workload {
     #[serde(rename = "linkbench")]
     #[value(name = "linkbench")]
     LinkBench,
+    /// Issue the requests of a trace again (--replay).
+    Replay,
     /// Maintenance: write the memtables to tables.
     Flush,
     /// Maintenance: compact everything.

@@ -20,7 +20,8 @@ pub(crate) struct ChangesOptions {
     /// history is the same
     #[arg(long, value_name = "POSITION", default_value = "0", value_parser = parse_since)]
     pub(crate) since: Since,
-    /// Wait for further changes of a store that a server has open. A line without changes comes every five seconds in which there are none
+    /// Wait for further changes of a store that a server has open. A line without changes comes every five seconds in
+    /// which there are none
     #[arg(long)]
     pub(crate) follow: bool,
 }

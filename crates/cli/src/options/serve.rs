@@ -131,6 +131,11 @@ pub(crate) struct ServeOptions {
     /// File that gets the log of the server [default: standard error]
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
+    /// Log operations of the store that take this many milliseconds or longer, with their keys and the parts of the
+    /// store that took the time. The live page and `situ top` show the last ones, without keys. 0 logs none [default:
+    /// 100]
+    #[arg(long, value_name = "MILLISECONDS", value_parser = clap::value_parser!(u64).range(0..=3_600_000))]
+    pub(crate) slow_ms: Option<u64>,
     /// Read and check all tables, and the values in the value log, each time this many hours have passed. The log of
     /// the server, /healthz and VERIFIED.json in the store's directory have the outcome [default: never]
     #[arg(long, value_name = "HOURS", value_parser = clap::value_parser!(u32).range(1..=8784))]
@@ -283,7 +288,7 @@ impl ServeOptions {
     }
 
     /// Options that only an ordered store has, and whether they were given.
-    fn of_ordered_stores(&self) -> [(bool, &'static str); 12] {
+    fn of_ordered_stores(&self) -> [(bool, &'static str); 13] {
         let CompactionSettings { compaction, compaction_rules, tables_per_job, accelerator, check_units } =
             &self.compaction;
         [
@@ -291,6 +296,7 @@ impl ServeOptions {
             (self.value_log, "--value-log"),
             (self.value_log_min.is_some(), "--value-log-min"),
             (self.node_patience.is_some(), "--node-patience"),
+            (self.slow_ms.is_some(), "--slow-ms"),
             (self.verify_every.is_some(), "--verify-every"),
             (self.keep_changes.is_some(), "--keep-changes"),
             (self.admin_token_file.is_some(), "--admin-token-file"),

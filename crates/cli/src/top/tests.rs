@@ -27,10 +27,15 @@ fn answer(turn: u64) -> Live {
             "situ_keyspace_level_fast_disk_bytes": level([1024.0, 512.0]),
             "situ_store_fast_disk_total_bytes": sample(4096.0), "situ_store_fast_disk_used_bytes": sample(4096.0),
             "situ_store_stall_seconds_total": sample(0.5 * turn as f64),
+            "situ_store_slow_operations_total": sample(7.0 * turn as f64),
             "situ_store_damaged_files": sample(2.0), "situ_store_debt_tombstones": sample(0.0),
         },
         "latencies": { "read": { "buckets": buckets, "seconds": 1.0 } },
         "compactions": null,
+        "slow_operations": [{
+            "unix_ms": 0, "kind": "get", "keyspace": "items", "key_bytes": 6, "bytes": 100, "took_us": 153_000,
+            "parts": [{ "name": "decode", "count": 1, "us": 3000 }, { "name": "block_read", "count": 2, "us": 150_000 }],
+        }],
     });
     serde_json::from_value(figures).unwrap()
 }
@@ -52,6 +57,7 @@ fn rates_are_of_the_time_between_two_answers() {
         "\n  level 0      ██████░░░░░░░░░░░░░░░░░░ 1.00 KiB, 4 tables, on the fast disk\n",
         "\n  level 1      ████████████████████████ 4.00 KiB, 2 tables, 1.00 KiB of it on the fast disk\n",
         "\n  writers held back 0.25 s in a second, 2.0 s in all\n  damaged files: 2",
+        "\nslow operations   7, 28 in all\n       0 s ago   get   153 ms   items, 100 B   block read 150 ms, decode 3.00 ms",
     ] {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }

@@ -35,6 +35,7 @@ mod placement; // decisions of placement as a user meets them
 mod readme; // the session in the README is one that happened
 mod serve; // promise 1 for `serve`; signals and conflicts
 mod testbed; // the two disks that `scripts/testbed.sh` makes
+mod trace; // `trace`, and `bench --replay`
 mod transfer; // `load` and `dump`
 
 use block_devices::skipped;

@@ -452,3 +452,27 @@ fn tls_is_an_option_and_its_files_belong_together() {
     assert!(answer.is_empty(), "{answer:?}");
     wait_for(&at.join("log"), "it speaks no TLS");
 }
+
+/// A value of a megabyte takes longer than a millisecond to write, sooner or later.
+#[test]
+fn slow_operations_are_in_the_log_with_their_keys_unless_they_are_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let set = format!("set slow-key 0 0 1000000\r\n{}\r\nquit\r\n", "v".repeat(1_000_000));
+    for (limit, is_logged) in [("1", true), ("0", false)] {
+        let log = directory.path().join(format!("{limit}.log"));
+        let options = ["store", "--sync", "--slow-ms", limit, "--log-file", log.to_str().unwrap()];
+        let mut serving = Serving::start(directory.path(), &options);
+        let text = || fs::read_to_string(&log).unwrap();
+        for _ in 0..2000 {
+            assert_eq!(serving.ask(&set), "STORED\r\n");
+            if !is_logged || text().contains(": slow write of \"slow-key\" took ") {
+                break;
+            }
+        }
+        serving.signal(Signal::TERM);
+        assert_eq!(serving.wait(), Some(0));
+        assert_eq!(text().contains("slow-key"), is_logged, "{}", text());
+    }
+    let refused = situ(directory.path(), &["serve", "h", "--engine", "hash", "--slow-ms", "5"]);
+    assert!(refused.code != 0 && refused.stderr.contains("--slow-ms"), "{}", refused.stderr);
+}

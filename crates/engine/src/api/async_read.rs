@@ -13,8 +13,9 @@
 //! [`Keyspace::get_at_once`] ends after the try: the caller decides whether the read is worth a thread's time, and an
 //! answer that can be had at once costs no future.
 
-use crate::api::keyspace::{Keyspace, in_key_order};
+use crate::api::keyspace::{Keyspace, in_key_order, value_bytes};
 use crate::base::options::setters;
+use crate::base::slow::{CutKey, Operation, SlowKind};
 use crate::base::stats::sampled;
 use crate::base::value::Value;
 use crate::read::cursor::Cursor;
@@ -222,9 +223,13 @@ impl DiskRead<'_> {
         let (key, options) = (self.key.to_vec(), table_read_options(self.options));
         let core = &self.keyspace.core;
         let under_way = core.pipeline.under_way();
+        let waits_since = core.health.slow.begun();
         ReadFuture::begun(core.readers.submit(move || {
             let _under_way = under_way;
-            let found = Lookup::new(&key, sequence, options).run(&view)?;
+            let read = || Lookup::new(&key, sequence, options).run(&view);
+            let describe =
+                |found: &Result<_>| keyspace.described(SlowKind::Get, &key, value_bytes(found.as_ref().ok()));
+            let found = keyspace.core.health.watch_here(waits_since, read, describe)?;
             keyspace.finished_read(begun, found.is_some());
             Ok(found)
         }))
@@ -286,7 +291,9 @@ impl Keyspace {
     fn attempt<'a>(&'a self, key: &'a [u8], options: &'a ReadOptions) -> Result<Attempt<'a>> {
         let begun = sampled().then(|| self.core.env.clock.now());
         let (view, sequence) = self.at(options.point.as_ref())?;
-        let found = Lookup::new(key, sequence, at_once(options)).run(&view);
+        let read = || Lookup::new(key, sequence, at_once(options)).run(&view);
+        let describe = |found: &Result<_>| self.described(SlowKind::Get, key, value_bytes(found.as_ref().ok()));
+        let (found, _) = self.core.health.watch(None, read, describe);
         match settled(found, options) {
             Some(outcome) => {
                 if let Ok(found) = &outcome {
@@ -353,14 +360,27 @@ impl Keyspace {
             return Ok(ReadFuture::ready(Ok(values)));
         }
         let (keyspace, view, options) = (self.clone(), Guard::into_inner(view), table_read_options(options));
+        let first = CutKey::from(keys.first().map_or(&[][..], AsRef::as_ref));
+        let waits_since = self.core.health.slow.begun();
         let under_way = self.core.pipeline.under_way();
         self.core.readers.submit(move || {
             let _under_way = under_way;
-            for (at, key) in left {
-                values[at] = Lookup::new(&key, sequence, options).run(&view)?;
-                keyspace.count_read(values[at].is_some());
-            }
-            Ok(values)
+            let read = || {
+                for (at, key) in left {
+                    values[at] = Lookup::new(&key, sequence, options).run(&view)?;
+                    keyspace.count_read(values[at].is_some());
+                }
+                Ok(values)
+            };
+            let describe = |values: &Result<Vec<_>>| {
+                Operation::new(
+                    SlowKind::MultiGet,
+                    keyspace.name().to_owned(),
+                    first,
+                    value_bytes(values.iter().flatten()),
+                )
+            };
+            keyspace.core.health.watch_here(waits_since, read, describe)
         })
     }
 
@@ -382,13 +402,23 @@ impl Keyspace {
             return Ok(ReadFuture::ready(outcome.map(|more| page.finish(more))));
         }
         let (keyspace, options) = (self.clone(), options.clone());
+        let waits_since = self.core.health.slow.begun();
         let under_way = self.core.pipeline.under_way();
         self.core.readers.submit(move || {
             let _under_way = under_way;
             let table_options = table_read_options(&options.read);
-            let mut iterator = keyspace.cursor_over(view, sequence, options.for_page(), table_options)?;
-            let more = page.fill(&mut iterator, &options)?;
-            Ok(page.finish(more))
+            let read = || {
+                let mut iterator = keyspace.cursor_over(view, sequence, options.for_page(), table_options)?;
+                let more = page.fill(&mut iterator, &options)?;
+                Ok(page.finish(more))
+            };
+            let describe = |page: &Result<ScanPage>| {
+                let entries = || page.iter().flat_map(|page| page.iter());
+                let first = entries().next().map_or(&[][..], |entry| &entry.key);
+                let bytes = entries().map(|entry| entry.key.len() + entry.value.len()).sum();
+                keyspace.described(SlowKind::ScanPage, first, bytes)
+            };
+            keyspace.core.health.watch_here(waits_since, read, describe)
         })
     }
 }

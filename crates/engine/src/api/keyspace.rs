@@ -3,6 +3,7 @@
 use crate::base::batch::{Target, WriteBatch};
 use crate::base::options::{Durability, SizeOptions};
 use crate::base::places::HOME;
+use crate::base::slow::{Operation, SlowKind};
 use crate::base::stats::sampled;
 use crate::base::store_id::StoreId;
 use crate::base::sync::lock;
@@ -11,7 +12,7 @@ use crate::core::Core;
 use crate::pipeline::future::WriteFuture;
 use crate::pipeline::no_room::Level0;
 use crate::pipeline::write::write;
-use crate::read::cursor::{Cursor, RankedTombstones};
+use crate::read::cursor::{Cursor, RankedTombstones, Watch};
 use crate::read::dead::KnownGaps;
 use crate::read::get::Lookup;
 use crate::read::merge::{LevelCursor, Source};
@@ -60,6 +61,11 @@ pub(crate) fn in_key_order<K: AsRef<[u8]>>(keys: &[K]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by_key(|at| keys[*at].as_ref());
     order
+}
+
+/// Returns the bytes of the values that were found.
+pub(crate) fn value_bytes<'a>(values: impl IntoIterator<Item = &'a Option<Value>>) -> usize {
+    values.into_iter().flatten().map(|value| value.len()).sum()
 }
 
 /// A handle to a keyspace. Clones are cheap and refer to the same keyspace.
@@ -317,13 +323,22 @@ impl Keyspace {
         options: TableReadOptions,
     ) -> Result<Option<Value>> {
         let started = sampled().then(|| self.core.env.clock.now());
-        let (view, sequence) = self.at(point)?;
-        let found = Lookup::new(key, sequence, options).run(&view)?;
+        let health = &self.core.health;
+        let watched = health.begins_watch();
+        let found = self.at(point).and_then(|(view, sequence)| Lookup::new(key, sequence, options).run(&view));
+        let describe = || self.described(SlowKind::Get, key, value_bytes(found.as_ref().ok()));
+        let ended = health.ends_watch(watched, started, describe);
+        let found = found?;
         self.count_read(found.is_some());
-        if let Some(started) = started {
-            self.core.health.stats.note_read(started, self.core.env.clock.now());
+        if let (Some(started), Some(ended)) = (started, ended) {
+            self.core.health.stats.note_read(started, ended);
         }
         Ok(found)
+    }
+
+    /// Describes a read that was slow.
+    pub(crate) fn described(&self, kind: SlowKind, key: &[u8], bytes: usize) -> Operation {
+        Operation::new(kind, self.inner.name.clone(), key, bytes)
     }
 
     pub(crate) fn count_read(&self, found: bool) {
@@ -343,8 +358,11 @@ impl Keyspace {
     }
 
     pub(crate) fn contains_at(&self, key: &[u8], point: Option<&ReadPoint>) -> Result<bool> {
-        let (view, sequence) = self.at(point)?;
-        let found = Lookup::new(key, sequence, TableReadOptions::default()).exists(&view)?;
+        let look = || {
+            let (view, sequence) = self.at(point)?;
+            Lookup::new(key, sequence, TableReadOptions::default()).exists(&view)
+        };
+        let found = self.core.health.watch(None, look, |_| self.described(SlowKind::Get, key, 0)).0?;
         self.count_read(found);
         Ok(found)
     }
@@ -362,13 +380,19 @@ impl Keyspace {
     /// # Errors
     /// As [`multi_get`](Keyspace::multi_get).
     pub fn multi_get_with(&self, keys: &[impl AsRef<[u8]>], options: &ReadOptions) -> Result<Vec<Option<Value>>> {
-        let (view, sequence) = self.at(options.point.as_ref())?;
-        let mut values = vec![None; keys.len()];
-        for at in in_key_order(keys) {
-            values[at] = Lookup::new(keys[at].as_ref(), sequence, table_read_options(options)).run(&view)?;
-            self.count_read(values[at].is_some());
-        }
-        Ok(values)
+        let read = || {
+            let (view, sequence) = self.at(options.point.as_ref())?;
+            let mut values = vec![None; keys.len()];
+            for at in in_key_order(keys) {
+                values[at] = Lookup::new(keys[at].as_ref(), sequence, table_read_options(options)).run(&view)?;
+                self.count_read(values[at].is_some());
+            }
+            Ok(values)
+        };
+        let first = keys.first().map_or(&[][..], AsRef::as_ref);
+        let describe =
+            |values: &Result<Vec<_>>| self.described(SlowKind::MultiGet, first, value_bytes(values.iter().flatten()));
+        self.core.health.watch(None, read, describe).0
     }
 
     /// Returns a cursor over all keys. The caller moves the cursor in both directions, and the cursor copies nothing.
@@ -414,7 +438,11 @@ impl Keyspace {
             of_snapshot: options.point.as_ref().map(|point| (self.inner.id, point.gaps())),
             steps: 0,
         };
-        Ok(Cursor::new(view, sources, tombstones, known, sequence, options, table_options.reach))
+        let health = &self.core.health;
+        let watch =
+            health.slow.is_on().then(|| Watch { health: Arc::clone(health), keyspace: Arc::clone(&self.inner) });
+        let cursor = Cursor::new(view, sources, tombstones, known, sequence, options, table_options.reach);
+        Ok(cursor.watched_by(watch))
     }
 
     /// Writes all memtables to tables, and waits for them. While level 0 has as many tables as [it may

@@ -11,6 +11,7 @@ use crate::base::batch::WriteBatch;
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Durability, KeyspaceOptions, Options};
 use crate::base::places::{HomeName, HomeVolume, MakePlaces, Places, Plain, Volumes};
+use crate::base::slow::SlowOperation;
 use crate::base::stats::Statistics;
 use crate::base::sync::lock;
 use crate::core::Core;
@@ -673,6 +674,11 @@ impl Store {
     /// Returns counters and latencies since the store was opened.
     pub fn statistics(&self) -> Statistics {
         self.core().health.stats.read_all()
+    }
+
+    /// Returns the last operations that took longer than [`Options::slow_operation`], 100 at most, oldest first.
+    pub fn slow_operations(&self) -> Vec<SlowOperation> {
+        self.core().health.slow.last()
     }
 }
 

@@ -7,15 +7,18 @@
 
 use crate::base::damage::DamagedFiles;
 use crate::base::listener::{Listener, StoreEvent};
+use crate::base::slow::{Operation, SlowOperations};
 use crate::base::stats::Stats;
 use crate::base::sync::{lock, panic_text};
 use crate::{Error, Result};
 use situ_base::Event;
+use situ_base::spent::{self, Lap, Part, Spent};
 use situ_storage::{Error as StorageError, Volume};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 /// A function that wakes the threads that wait in one part of the store.
 type WakeRoom = Box<dyn Fn() + Send + Sync>;
@@ -23,6 +26,7 @@ type WakeRoom = Box<dyn Fn() + Send + Sync>;
 /// See the module's documentation.
 pub(crate) struct Health {
     pub(crate) stats: Stats,
+    pub(crate) slow: SlowOperations,
     listener: Option<Arc<dyn Listener>>,
     volume: Arc<dyn Volume>,
     damaged: Arc<DamagedFiles>,
@@ -37,12 +41,14 @@ pub(crate) struct Health {
 impl Health {
     pub(crate) fn new(
         listener: Option<Arc<dyn Listener>>,
+        slow: SlowOperations,
         volume: Arc<dyn Volume>,
         damaged: Arc<DamagedFiles>,
         progress: Arc<dyn Event>,
     ) -> Arc<Health> {
         Arc::new(Health {
             stats: Stats::default(),
+            slow,
             listener,
             volume,
             damaged,
@@ -77,6 +83,76 @@ impl Health {
             if catch_unwind(AssertUnwindSafe(|| listener.event(&event))).is_err() {
                 self.stats.counters.listener_panics.add(1);
             }
+        }
+    }
+
+    /// Runs an operation of a caller, which `describe` describes if it was slow. `started` is its beginning, if it is
+    /// one of the sample. Returns its outcome, and its end if it is one of the sample.
+    #[inline]
+    pub(crate) fn watch<T>(
+        &self,
+        started: Option<Duration>,
+        run: impl FnOnce() -> T,
+        describe: impl FnOnce(&T) -> Operation,
+    ) -> (T, Option<Duration>) {
+        let watched = self.begins_watch();
+        let outcome = run();
+        let ended = self.ends_watch(watched, started, || describe(&outcome));
+        (outcome, ended)
+    }
+
+    /// Begins to watch an operation. Returns false if operations are not watched, or this is a part of one that is.
+    #[inline]
+    pub(crate) fn begins_watch(&self) -> bool {
+        self.slow.is_on() && spent::begin()
+    }
+
+    /// Ends the watch of an operation; arguments and result are as for [`watch`](Health::watch).
+    #[inline]
+    pub(crate) fn ends_watch(
+        &self,
+        watched: bool,
+        started: Option<Duration>,
+        describe: impl FnOnce() -> Operation,
+    ) -> Option<Duration> {
+        let ended = started.map(|_| self.slow.clock.now());
+        if watched {
+            let spent = spent::end();
+            if spent.is_some() || ended.is_some() {
+                let took = started.zip(ended).map(|(started, ended)| ended.saturating_sub(started));
+                self.note_if_slow(spent, took, describe);
+            }
+        }
+        ended
+    }
+
+    /// Runs an operation, or the rest of it, that has waited for this thread since `begun`.
+    pub(crate) fn watch_here<T>(
+        &self,
+        begun: Option<Duration>,
+        run: impl FnOnce() -> T,
+        describe: impl FnOnce(&T) -> Operation,
+    ) -> T {
+        let run = || {
+            if let Some(begun) = begun {
+                Lap::begun(self.slow.clock.now().saturating_sub(begun)).end(Part::Thread);
+            }
+            run()
+        };
+        self.watch(None, run, describe).0
+    }
+
+    /// Counts an operation and tells the listener, if the operation was slow.
+    #[cold]
+    pub(crate) fn note_if_slow(
+        &self,
+        spent: Option<Spent>,
+        took: Option<Duration>,
+        describe: impl FnOnce() -> Operation,
+    ) {
+        if let Some(slow) = self.slow.look(spent, took, describe) {
+            self.stats.counters.slow_operations.add(1);
+            self.tell(|| StoreEvent::Slow(slow));
         }
     }
 

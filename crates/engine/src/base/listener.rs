@@ -1,6 +1,7 @@
 //! Events for a program that listens to a store.
 
 use crate::Error;
+use crate::base::slow::SlowOperation;
 use situ_pipeline::SpaceChange;
 use std::fmt;
 use std::time::Duration;
@@ -9,6 +10,15 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum StoreEvent {
+    /// The store is open, and its log has been recovered. The first event of a store, but for faults of its volumes.
+    Opened {
+        /// The last sequence number.
+        last_sequence: u64,
+        /// Its tables.
+        tables: usize,
+        /// The time that the opening took.
+        duration: Duration,
+    },
     /// A memtable is being written as a level-0 table. [`Flushed`](StoreEvent::Flushed) follows, or
     /// [`JobFailed`](StoreEvent::JobFailed).
     FlushBegun {
@@ -198,6 +208,9 @@ pub enum StoreEvent {
         /// The fault, and its reason.
         trouble: String,
     },
+    /// An operation of a caller took longer than [`Options::slow_operation`](crate::Options::slow_operation). The
+    /// listener is called on the caller's thread, or on that of the store which ended the operation.
+    Slow(SlowOperation),
     /// The store has become read-only.
     Failed {
         /// The reason.
@@ -209,6 +222,9 @@ pub enum StoreEvent {
 impl fmt::Display for StoreEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            StoreEvent::Opened { last_sequence, tables, duration } => {
+                write!(f, "opened in {duration:.1?}: {tables} tables, last sequence number {last_sequence}")
+            }
             StoreEvent::FlushBegun { keyspace, entries, bytes } => {
                 write!(f, "{keyspace}: flushing {entries} entries, {bytes} bytes in memory")
             }
@@ -271,6 +287,7 @@ impl fmt::Display for StoreEvent {
                 write!(f, "{file}, which a repair had set aside, was moved home")
             }
             StoreEvent::VolumeDegraded { volume, trouble } => write!(f, "{volume}: {trouble}"),
+            StoreEvent::Slow(operation) => operation.fmt(f),
             StoreEvent::Failed { error } => write!(f, "the store takes no more writes: {error}"),
         }
     }

@@ -8,6 +8,7 @@ use situ_table::{Compression, TableOptions};
 use situ_values::{Trim, Victims};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The longest key, in bytes.
 pub const KEY_BYTES_MAX: usize = 64 << 10;
@@ -168,6 +169,14 @@ pub struct Options {
     /// The maximum size of live and dead values together, without the trimmed parts, as a percentage of the live ones.
     /// Above it, segments are collected. Default: 125. A lower value saves space, a higher one saves writes.
     pub value_inflation_percent_max: u32,
+    /// The time from which on an operation of a caller counts as slow. The store counts slow operations
+    /// ([`Statistics::slow_operations`](crate::Statistics)), keeps the last ones
+    /// ([`Store::slow_operations`](crate::Store::slow_operations)), and sends each to the listener
+    /// ([`StoreEvent::Slow`](crate::StoreEvent)), with the parts of the store that took the time. Default: `None`; no
+    /// operation is watched. A watched operation that reads no disk and waits for nothing costs a nanosecond or two
+    /// more. One that does costs a look at the clock for each such step. Operations that wait for nothing but the
+    /// processor are found in a sample, one in sixteen.
+    pub slow_operation: Option<Duration>,
     /// The listener that gets flushes, compactions, stalls and failures. Default: none.
     pub listener: Option<Arc<dyn Listener>>,
     /// The maker of the store's compactor. Default: [`Local`], which runs compactions on this machine's processors.
@@ -198,6 +207,7 @@ setters!(Options {
     value_trim: Trim => Some(value_trim),
     value_victims: Victims,
     value_inflation_percent_max: u32,
+    slow_operation: Duration => Some(slow_operation),
     listener: Arc<dyn Listener> => Some(listener),
     compactor: Arc<dyn MakeCompactor>,
     places: Arc<dyn MakePlaces>,
@@ -223,6 +233,7 @@ impl Default for Options {
             value_trim: None,
             value_victims: Victims::default(),
             value_inflation_percent_max: 125,
+            slow_operation: None,
             listener: None,
             compactor: Arc::new(Local),
             places: Arc::new(Plain),
@@ -273,6 +284,7 @@ impl Options {
             ("value_trim", self.value_trim.map_or("by the disk".to_owned(), |trim| format!("{trim:?}"))),
             ("value_victims", format!("{:?}", self.value_victims)),
             ("value_inflation_percent_max", self.value_inflation_percent_max.to_string()),
+            ("slow_operation", self.slow_operation.map_or("off".to_owned(), |limit| format!("{limit:?}"))),
             ("compaction", self.compactor.name()),
             ("places", self.places.name()),
         ];
@@ -540,6 +552,7 @@ mod tests {
             value_trim,
             value_victims,
             value_inflation_percent_max,
+            slow_operation,
             listener: _,
             compactor: _,
             places: _,
@@ -561,7 +574,9 @@ mod tests {
             .value_trim(Trim::Full)
             .value_victims(Victims::Fifo)
             .value_inflation_percent_max(14)
+            .slow_operation(Duration::from_millis(17))
             .keyspace(KeyspaceOptions::default().table_bytes(10));
+        assert_eq!(slow_operation, Some(Duration::from_millis(17)));
         assert_eq!((create_if_missing, error_if_exists, durability), (false, true, Durability::Synced));
         assert_eq!((cache_bytes, open_tables_max, log_bytes_max, compaction_threads), (1, 2, 3, 4));
         assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max, changes_kept_bytes), (5, 6, Some(16)));

@@ -200,6 +200,8 @@ counters! {
     lock_timeouts,
     /// Deadlocks found among transactions.
     deadlocks,
+    /// Slow operations.
+    slow_operations,
     /// Panics of the listener, which were caught.
     listener_panics,
     /// Panics of wakers of asynchronous writes, which were caught.

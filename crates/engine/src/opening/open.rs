@@ -14,6 +14,7 @@
 //!
 //! A read-only opening locks and writes nothing. Orphans stay, and the replayed records stay in memory.
 
+use crate::base::listener::StoreEvent;
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceOptions, Options};
 use crate::base::places::{Found, HomeVolume, Locks, Purpose};
 use crate::core::{Core, Parts};
@@ -74,8 +75,16 @@ pub(crate) fn open(
     keyspaces: &KeyspaceChoices,
     read_only: bool,
 ) -> Result<Opened> {
+    let began = env.clock.now();
     let opening = Opening { home, env, options: options.bounded(), keyspaces };
-    if read_only { opening.open_to_read() } else { opening.open_to_write() }
+    let opened = if read_only { opening.open_to_read() } else { opening.open_to_write() }?;
+    let core = &opened.core;
+    core.health.tell(|| StoreEvent::Opened {
+        last_sequence: core.versions.snapshots.visible(),
+        tables: core.versions.keyspaces().iter().map(|keyspace| keyspace.view.load().version.files().count()).sum(),
+        duration: core.env.clock.now().saturating_sub(began),
+    });
+    Ok(opened)
 }
 
 /// A store that is to be opened.

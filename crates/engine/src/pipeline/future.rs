@@ -3,6 +3,7 @@
 
 use crate::base::batch::WriteBatch;
 use crate::base::options::Durability;
+use crate::pipeline::write::{self, WatchedWrite};
 use crate::pipeline::{Memory, Pipeline, Request};
 use crate::{Error, Result};
 use situ_pipeline::{Admission, Write};
@@ -10,7 +11,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 /// An asynchronous write; see [`Keyspace::put_async`](crate::Keyspace::put_async) for what it promises.
 ///
@@ -19,6 +20,7 @@ use std::task::{Context, Poll};
 #[must_use = "the write takes place, but only the future tells whether it did"]
 pub struct WriteFuture {
     state: State,
+    watched: Option<Box<WatchedWrite>>,
 }
 
 enum State {
@@ -31,7 +33,7 @@ impl WriteFuture {
     /// Begins a batch without conditions. Without a batch, returns a future of the error.
     pub(crate) fn begin(pipeline: &Pipeline, batch: Result<WriteBatch>, durability: Durability) -> WriteFuture {
         let begun = batch.and_then(|batch| WriteFuture::begin_write(pipeline, Write::new(batch, None), durability));
-        begun.unwrap_or_else(|error| WriteFuture { state: State::Refused(error) })
+        begun.unwrap_or_else(|error| WriteFuture { state: State::Refused(error), watched: None })
     }
 
     pub(crate) fn begin_write(
@@ -39,12 +41,12 @@ impl WriteFuture {
         write: Write<Memory>,
         durability: Durability,
     ) -> Result<WriteFuture> {
-        situ_pipeline::WriteFuture::begin(pipeline, write, durability.into())
-            .map(|stages| WriteFuture { state: State::Begun(stages) })
+        let (stages, watched) = write::begin(pipeline, write, durability)?;
+        Ok(WriteFuture { state: State::Begun(stages), watched })
     }
 
     pub(crate) fn of(admission: Admission<Memory>) -> WriteFuture {
-        WriteFuture { state: State::Begun(situ_pipeline::WriteFuture::of(admission)) }
+        WriteFuture { state: State::Begun(situ_pipeline::WriteFuture::of(admission)), watched: None }
     }
 
     pub(crate) fn into_admission(self) -> Result<Admission<Memory>> {
@@ -82,10 +84,14 @@ impl Future for WriteFuture {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        match &mut self.state {
-            State::Begun(stages) => Pin::new(stages).poll(context),
-            State::Refused(error) => Poll::Ready(Err(error.clone())),
+        let outcome = match &mut self.state {
+            State::Begun(stages) => ready!(Pin::new(stages).poll(context)),
+            State::Refused(error) => Err(error.clone()),
+        };
+        if let Some(watched) = self.watched.take() {
+            watched.end();
         }
+        Poll::Ready(outcome)
     }
 }
 

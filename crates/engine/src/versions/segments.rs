@@ -28,6 +28,7 @@ use crate::base::error::Error;
 use crate::base::sync::lock;
 use crate::base::value::Value;
 use situ_base::Event;
+use situ_base::spent::{Part, lap};
 use situ_compaction::{DroppedValues, ValueHandles, ValueLocation};
 use situ_storage::{Error as StorageError, Excerpt, FileName, Result as StorageResult};
 use situ_table::Reach;
@@ -539,11 +540,11 @@ impl Segments {
     pub(crate) fn read(&self, key: &[u8], pointer: &[u8], reach: Reach) -> Result<Value, Error> {
         let (handle, source) = self.locate(key, pointer)?;
         let log = source.log()?;
-        let value = match reach {
+        let value = lap(Part::ValueRead, || match reach {
             Reach::Disk => log.read(&handle, key).map(Some),
             Reach::AtOnce => log.read_now(&handle, key),
             Reach::Cache => Ok(None),
-        };
+        });
         let value = value.map_err(|error| source.explain(error))?;
         Ok(Value::in_log(value.ok_or(StorageError::NotInMemory)?))
     }
@@ -554,10 +555,11 @@ impl Segments {
     /// As [`read`](Segments::read).
     pub(crate) fn read_begun(&self, key: &[u8], pointer: &[u8], begun: Option<&mut ReadAhead>) -> Result<Value, Error> {
         let (handle, source) = self.locate(key, pointer)?;
-        let value = match begun {
+        let log = source.log()?;
+        let value = lap(Part::ValueRead, || match begun {
             Some(begun) => begun.take(&handle, key),
-            None => source.log()?.read(&handle, key),
-        };
+            None => log.read(&handle, key),
+        });
         Ok(Value::in_log(value.map_err(|error| source.explain(error))?))
     }
 

@@ -20,6 +20,7 @@ use crate::versions::heat::{Heat, Heated};
 use crate::versions::open_tables::{Descriptors, Shelf, TableReader, TableSlot};
 use crate::versions::segments::{Segments, ValueSource};
 use arc_swap::Guard;
+use situ_base::spent::{Part, lap};
 use situ_base::{Env, Event};
 use situ_compaction::{InputTable, KeySpan};
 use situ_storage::{Error as StorageError, FileName, Reader, Volume};
@@ -307,7 +308,7 @@ impl TableFile {
         match self.table_if_open() {
             Some(table) => Ok(table),
             None if options.reach != Reach::Disk => Err(StorageError::NotInMemory),
-            None => self.open(),
+            None => lap(Part::TableOpen, || self.open()),
         }
     }
 

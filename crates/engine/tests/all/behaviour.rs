@@ -181,6 +181,7 @@ fn a_listener_hears_of_flushes_compactions_and_failures() {
         store.flush().unwrap();
         let events = recorder.take();
         let [
+            StoreEvent::Opened { last_sequence: 0, tables: 0, .. },
             StoreEvent::FlushBegun { entries: 1, .. },
             StoreEvent::TableCreated { table: created, level: 0, entries: 1, .. },
             StoreEvent::Flushed { keyspace, table: Some(table), bytes, .. },

@@ -49,6 +49,7 @@ mod random_faults; // promises 1, 3, 6, 7: seeded faults
 mod readers; // opening read-only while another process writes
 mod reads_told; // units hear how long reads take
 mod reopened_random_faults; // promises 1, 4, 7: many short lives of one store, each with faults of its own
+mod slow_operations; // operations that take long, and the parts of the store that took the time
 mod spandb_holes; // the known holes of SpanDB
 mod threads; // promises 2 and 3 with real threads
 mod throttle; // compactions use one thread while writers wait for the log

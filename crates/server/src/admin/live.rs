@@ -20,10 +20,14 @@ pub(crate) use page::{HEADERS as PAGE_HEADERS, PAGE};
 use crate::admin::metrics::{Totals, report_engine};
 use crate::engine::compactions::Compactions;
 use crate::engine::durable::Durable;
+use crate::engine::slow::SlowFigures;
 use crate::engine::{Engine, Health, Metric};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The slow operations that an answer has.
+const SLOW_MAX: usize = 20;
 
 /// All that a server shows of itself at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -42,6 +46,9 @@ pub struct Live {
     pub latencies: BTreeMap<String, Latencies>,
     /// The compactions that ended after the attempt `since` of the request; absent if the engine has none.
     pub compactions: Option<Compactions>,
+    /// The last slow operations, 20 at most, oldest first; absent if the engine does not look for them.
+    #[serde(default)]
+    pub slow_operations: Option<Vec<SlowFigures>>,
 }
 
 /// A value of a metric.
@@ -90,6 +97,9 @@ impl Live {
             },
             latencies: latencies.collect(),
             compactions: engine.compactions(since),
+            slow_operations: engine
+                .slow_operations()
+                .map(|mut slow| slow.split_off(slow.len().saturating_sub(SLOW_MAX))),
             metrics,
         }
     }

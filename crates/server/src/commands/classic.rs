@@ -289,7 +289,7 @@ impl<E: Engine> Executor<E> {
     /// Gives an item that is about to be stored its cas ids, and counts it. Its header, and the answer.
     fn accept(
         &self,
-        session: &Session<E::Value>,
+        session: &mut Session<E::Value>,
         store: &Store<'_>,
         header: Header,
         parts: [&[u8]; 2],
@@ -315,8 +315,11 @@ impl<E: Engine> Executor<E> {
         Ok((header, reply))
     }
 
-    /// Tells watchers of a storage command.
-    fn tell_store(&self, session: &Session<E::Value>, store: &Store<'_>, status: &str, bytes: usize) {
+    /// Tells watchers of a storage command, and the trace.
+    fn tell_store(&self, session: &mut Session<E::Value>, store: &Store<'_>, status: &str, bytes: usize) {
+        if let Some(noted) = &mut session.noted {
+            noted.is_stored = status == "stored";
+        }
         if self.stats.watchers.want(interests::MUTATIONS) {
             let (key, how) = (&store.key, (store.mode, store.expires));
             self.stats.watchers.stored(key, status, how, session.descriptor, bytes);
@@ -525,7 +528,7 @@ impl<E: Engine> Executor<E> {
         let (reply, on_failure) = classic_reply(b"OK\r\n", noreply);
         self.end_lap(session);
         let (command, started) = (Some(Command::FlushAll), session.started);
-        session.output.append_await(Await { batch, reply, write_bytes: 0, on_failure, command, started });
+        session.output.append_await(Await { batch, reply, write_bytes: 0, on_failure, command, started, traced: None });
         let at = if delay > 0 { self.expires_at(delay) } else { 0 };
         let at = if at > self.moment.rule.now_seconds { at } else { 0 };
         let (inbox, connection) = (Arc::clone(&self.inbox), session.token);

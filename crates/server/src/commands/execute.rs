@@ -33,9 +33,11 @@ use crate::admin::dump::Dumps;
 use crate::admin::metrics::{Command, Counter, Counters};
 use crate::admin::notices::Notices;
 use crate::admin::stats::StatsSource;
+use crate::admin::trace::Tracer;
 use crate::commands::batcher::Batcher;
 use crate::commands::output::{Await, OnFailure, Output, Reply, push_server_error};
 use crate::commands::read_side::{Asked, ReadSide};
+use crate::commands::trace::{self, Noted};
 use crate::commands::turn::{Quotas, SURVEY_COMMANDS};
 use crate::engine::cache::{CacheExtras, Shown};
 use crate::engine::durable::Durable;
@@ -78,6 +80,17 @@ pub(crate) struct Session<V> {
     pub(crate) descriptor: i32,
     /// The commands that the client may run.
     pub(crate) rights: Rights,
+    /// Notes about the current command, if a trace is recorded.
+    pub(crate) noted: Option<Box<Noted>>,
+}
+
+impl<V> Session<V> {
+    /// Notes that the command is answered with an error.
+    fn note_failure(&mut self) {
+        if let Some(noted) = &mut self.noted {
+            noted.has_failed = true;
+        }
+    }
 }
 
 /// Commands of one kind that were answered in a row since the clock was last read: a reading costs as much as a tenth
@@ -174,6 +187,7 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) policy: Arc<Policy>,
     /// Lines for the server's log.
     pub(crate) notices: Arc<Notices>,
+    pub(crate) tracer: Arc<Tracer>,
     /// The time of this turn.
     pub(crate) moment: Moment,
     /// The part of this turn that the connection which is served now has left.
@@ -302,8 +316,12 @@ impl<E: Engine> Executor<E> {
         Ok(loaded)
     }
 
-    /// Tells watchers that a command has looked for an item. `found` is the size of the item, if there is one.
-    fn tell_fetched(&self, session: &Session<E::Value>, key: &[u8], found: Option<usize>) {
+    /// Tells watchers that a command has looked for an item, and the trace. `found` is the size of the item, if there
+    /// is one.
+    fn tell_fetched(&self, session: &mut Session<E::Value>, key: &[u8], found: Option<usize>) {
+        if let Some(noted) = &mut session.noted {
+            noted.fetched(key, found);
+        }
         if self.stats.watchers.want(interests::FETCHERS) {
             self.stats.watchers.fetched(key, found, session.descriptor);
         }
@@ -527,6 +545,7 @@ impl<E: Engine> Executor<E> {
             Ok(()) => session.output.append_reply(reply),
             Err(error) => {
                 self.counters.add(Counter::WriteFailures, 1);
+                session.note_failure();
                 match on_failure {
                     OnFailure::Silence => {}
                     OnFailure::Report => session.output.append(|out| push_server_error(out, &error)),
@@ -558,7 +577,7 @@ impl<E: Engine> Executor<E> {
         let batch = self.batcher.own(session.token, stripe);
         session.last_batch = Some(batch);
         let started = session.started;
-        session.output.append_await(Await { batch, reply, write_bytes, on_failure, command, started });
+        session.output.append_await(Await { batch, reply, write_bytes, on_failure, command, started, traced: None });
         if self.batcher.is_full() {
             self.submit();
         }
@@ -614,6 +633,7 @@ impl<E: Engine> Executor<E> {
     }
 
     pub(crate) fn fail(&self, session: &mut Session<E::Value>, command: Command, error: &EngineError, noreply: bool) {
+        session.note_failure();
         self.answer(session, command, |out| {
             if !noreply {
                 push_server_error(out, error);
@@ -646,8 +666,22 @@ impl<E: Engine> Executor<E> {
         (session.feed, session.watches) = (Some(reader), true);
     }
 
+    /// Begins notes about a command for the trace, unless the command has run in part. The time of the command is
+    /// measured apart from those before it.
+    #[cold]
+    fn begin_notes(&self, session: &mut Session<E::Value>) {
+        if session.noted.is_none() {
+            self.end_lap(session);
+            session.noted = Some(Box::new(Noted::new(session.started)));
+        }
+    }
+
     /// Runs one command; `data` is the data block of a storage command, without its end of line.
     pub(crate) fn execute(&mut self, session: &mut Session<E::Value>, request: &Request<'_>, data: &[u8]) -> Outcome {
+        if self.tracer.is_on() {
+            self.begin_notes(session);
+        }
+        let awaiting = session.output.awaiting();
         let outcome = match request {
             _ if !session.rights.contain(needed(request)) => {
                 self.forbid(session, request);
@@ -730,6 +764,10 @@ impl<E: Engine> Executor<E> {
         }
         if matches!(outcome, Outcome::Done | Outcome::Quit) {
             session.reads.finish();
+            if let Some(noted) = session.noted.take() {
+                let write_is_under_way = session.output.awaiting() > awaiting;
+                trace::record(&self.tracer, &mut session.output, request, data, *noted, write_is_under_way);
+            }
         }
         outcome
     }

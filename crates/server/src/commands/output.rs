@@ -19,7 +19,9 @@ use std::io::IoSlice;
 use std::time::Instant;
 
 use crate::admin::metrics::{Command, Counter, Counters};
+use crate::admin::trace::{Begun, Tracer};
 use crate::engine::{COPY_BYTES_MAX, EngineError, StoredValue};
+use situ_trace::Outcome;
 
 /// Elements per send.
 const SLICES_MAX: usize = 64;
@@ -66,6 +68,8 @@ pub(crate) struct Await<V> {
     /// The command that is counted when the answer comes; `None` for a part of an answer.
     pub(crate) command: Option<Command>,
     pub(crate) started: Instant,
+    /// The request, if a trace is recorded.
+    pub(crate) traced: Option<Box<Begun>>,
 }
 
 enum Segment<V> {
@@ -223,8 +227,23 @@ impl<V: StoredValue> Output<V> {
         self.segments.push_back(Segment::Await(place));
     }
 
+    /// Has the last place that was kept record its request, when the place is filled.
+    pub(crate) fn trace_last(&mut self, request: Begun) {
+        let mut places = self.segments.iter_mut().rev();
+        let last = places.find_map(|segment| if let Segment::Await(place) = segment { Some(place) } else { None });
+        if let Some(place) = last {
+            place.traced = Some(Box::new(request));
+        }
+    }
+
     /// Fills the places that waited for `batch`.
-    pub(crate) fn resolve(&mut self, batch: u64, result: &Result<(), EngineError>, counters: &Counters, now: Instant) {
+    pub(crate) fn resolve(
+        &mut self,
+        batch: u64,
+        result: &Result<(), EngineError>,
+        (counters, tracer): (&Counters, &Tracer),
+        now: Instant,
+    ) {
         let sent = self.sent;
         // A part of the answer at hand waits.
         let mut parts_wait = false;
@@ -253,6 +272,12 @@ impl<V: StoredValue> Output<V> {
                     self.pending_bytes = self.pending_bytes.saturating_sub(place.reply.byte_len());
                     if let Some(command) = place.command {
                         counters.answered(command, now.saturating_duration_since(place.started));
+                    }
+                    if let Some(mut request) = place.traced {
+                        if result.is_err() {
+                            request.outcome = Outcome::Failed;
+                        }
+                        tracer.end(&request, now);
                     }
                     match (result, place.on_failure) {
                         (Ok(()), _) => self.append_reply(place.reply),

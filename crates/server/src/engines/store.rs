@@ -36,6 +36,7 @@ use situ_tiers::{PlacementProperties, TieredBuilder, TieredStore};
 use crate::engine::cache::NoCache;
 use crate::engine::compactions::{Compactions, gather};
 use crate::engine::durable::{CLOCK_KEY, FLUSH_KEY, LIMIT_KEY};
+use crate::engine::slow::SlowFigures;
 use crate::engine::{
     Admission, Beside, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, Pairs,
     Survey, WriteBatch,
@@ -289,6 +290,10 @@ impl Engine for StoreEngine {
             (None, None, None, Some(error)) => Health::Degraded(error.to_string()),
             (None, None, None, None) => Health::Ready,
         }
+    }
+
+    fn slow_operations(&self) -> Option<Vec<SlowFigures>> {
+        Some(self.store.slow_operations().iter().map(SlowFigures::from).collect())
     }
 
     fn metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {

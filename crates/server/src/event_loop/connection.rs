@@ -156,6 +156,7 @@ impl<E: Engine> Connection<E> {
                 unheard: false,
                 feed: None,
                 watches: false,
+                noted: None,
                 descriptor,
                 rights,
             },

@@ -1,6 +1,7 @@
 //! The options of a server, and the reasons for which it does not start.
 
 use crate::admin::door::read_token;
+use crate::admin::trace::Tracer;
 use crate::engine::{EngineError, MAX_VALUE_BYTES_LIMIT};
 use crate::protocol::auth::Users;
 use crate::protocol::policy::Policy;
@@ -10,6 +11,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The options of a server. Start from [`ServerOptions::default`] and change what you need.
@@ -74,6 +76,9 @@ pub struct ServerOptions {
     pub admin_token_file: Option<PathBuf>,
     /// A switch that refuses `flush_all`, as memcached's `-F`. Default: false.
     pub disable_flush_all: bool,
+    /// The recorder of the server's requests. The caller keeps a clone, and records a trace with it
+    /// ([`Tracer::record`]). Default: a new one.
+    pub tracer: Arc<Tracer>,
 }
 
 impl Default for ServerOptions {
@@ -99,6 +104,7 @@ impl Default for ServerOptions {
             allow_anonymous: false,
             admin_token_file: None,
             disable_flush_all: false,
+            tracer: Arc::default(),
         }
     }
 }

@@ -6,6 +6,7 @@ use crate::admin::metrics::Counters;
 use crate::admin::notices::Notices;
 use crate::admin::prefixes::Prefixes;
 use crate::admin::stats::StatsSource;
+use crate::admin::trace::Tracer;
 use crate::admin::watch::Watchers;
 use crate::commands::batcher::{BATCH_BYTES_MAX, Batcher};
 use crate::commands::execute::{Executor, Limits, Moment};
@@ -75,6 +76,7 @@ pub(crate) struct Parts<E: Engine> {
     pub(crate) loops: Arc<Loops>,
     pub(crate) stats: Arc<StatsSource>,
     pub(crate) notices: Arc<Notices>,
+    tracer: Arc<Tracer>,
     pub(crate) dumps: Arc<Dumps>,
     /// The time at which the server started.
     pub(crate) started: Instant,
@@ -130,6 +132,7 @@ impl<E: Engine> Parts<E> {
                 reserved_descriptors: descriptors::reserve(open_files_max, threads),
             }),
             notices: Arc::default(),
+            tracer: Arc::clone(&options.tracer),
             dumps: Arc::default(),
             started: Instant::now(),
             engine,
@@ -169,6 +172,7 @@ impl<E: Engine> Parts<E> {
             limits: self.limits.clone(),
             policy: Arc::clone(&self.policy),
             notices: Arc::clone(&self.notices),
+            tracer: Arc::clone(&self.tracer),
             moment: Moment {
                 now: Instant::now(),
                 rule: self.durable.rule(self.stats.started_seconds),

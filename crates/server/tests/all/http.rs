@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// `curl -I` and monitors that ask with HEAD got 405.
 #[test]
@@ -107,4 +108,33 @@ fn the_figures_of_the_live_page_are_those_of_each_engine() {
     let cache = live(&engine);
     assert!(cache.value("situ_cache_flash_max_bytes").unwrap() > 0.0 && cache.compactions.is_none());
     engine.stop().unwrap();
+}
+
+/// With a limit of zero, each write of the log is a slow operation.
+#[test]
+fn slow_operations_are_on_the_live_page_without_their_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let limited = Options::default().slow_operation(Duration::ZERO);
+    let engine = Arc::new(StoreEngine::open(directory.path(), limited).unwrap());
+    let server = Server::start(&options(), Arc::clone(&engine)).unwrap();
+    let mut client = TcpStream::connect(server.addresses()[0]).unwrap();
+    for _ in 0..30 {
+        client.write_all(b"set secret-key 0 0 1\r\nx\r\n").unwrap();
+        let mut answer = [0; 8];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"STORED\r\n");
+    }
+    let (_, body) = fetch(&server, "GET /live.json HTTP/1.1");
+    let live: Live = serde_json::from_str(&body).unwrap();
+    let slow = live.slow_operations.as_ref().unwrap();
+    assert_eq!(slow.len(), 20, "the last ones");
+    let last = slow.last().unwrap();
+    assert_eq!((&last.kind[..], &last.keyspace[..], last.key_bytes), ("write", "items", 10));
+    assert!(last.parts.iter().any(|part| part.name == "log") && last.unix_ms > 1_700_000_000_000, "{last:?}");
+    let counted = live.value("situ_store_slow_operations_total").unwrap();
+    assert!(counted >= 30.0 && engine.store().slow_operations().len() >= 30, "{counted}");
+    assert!(engine.store().slow_operations().iter().any(|slow| slow.key == b"secret-key"));
+    assert!(!body.contains("secret"), "the HTTP port has no users");
+    server.stop(Duration::from_secs(5));
+    engine.store().close().unwrap();
 }

@@ -37,4 +37,5 @@ mod robustness; // floods, noise, truncated commands, hanging up
 mod shared_memory; // connections in shared memory
 mod stock_clients; // twemproxy and the tools of libmemcached, over two servers
 mod tls; // clients over TLS
+mod trace; // traces of requests
 mod wrong_clock; // a wall clock that is wrong, and later set right

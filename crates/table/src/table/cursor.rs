@@ -20,6 +20,7 @@ use crate::meter::ReadMeter;
 use crate::options::{Reach, ReadOptions};
 use crate::table::Table;
 use crate::warmth::WarmBytes;
+use situ_base::spent::{Part, lap};
 use situ_storage::Result;
 use situ_storage::memory::resize;
 use std::sync::Arc;
@@ -335,12 +336,13 @@ impl TableCursor {
                 self.entries.set_block(self.table.read_data_block(handle, &self.options)?);
                 return Ok(());
             }
-            self.fill_window(handle)?;
+            lap(Part::BlockRead, || self.fill_window(handle))?;
             self.window_bytes = (self.window_bytes * 2).min(WINDOW_BYTES_MAX);
         }
         let bytes = self.window.get(handle).map_or(0, uncompressed_bytes);
         let mut block = Block::in_memory(self.table.buffer(handle, bytes, &self.options));
-        decode_block(&self.table, &self.window, handle, self.options.verify_checksums, &mut block)?;
+        let verify = self.options.verify_checksums;
+        lap(Part::Decode, || decode_block(&self.table, &self.window, handle, verify, &mut block))?;
         self.entries.set_block(self.table.keep(handle, block, &self.options));
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! The locks of one transaction, and its waits for more.
 
 use crate::base::lock_wait::LockWait;
+use crate::base::slow::{Operation, SlowKind};
 use crate::core::Core;
 use crate::rows::Transactions;
 use crate::rows::alarm::Due;
 use crate::rows::locks::{Acquired, Edge, LockMode, LockOutcome, Owner, Row, Waiter};
 use crate::{Error, Result};
 use situ_base::Event;
+use situ_base::spent::{Part, lap};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -87,7 +89,7 @@ impl Wanted {
         };
         core.health.stats.counters.lock_waits.add(1);
         let until = core.env.clock.now() + Duration::from_millis(self.timeout_ms);
-        let verdict = loop {
+        let wait = || loop {
             let seen = event.generation();
             if let Some(verdict) = waiter.verdict() {
                 break verdict;
@@ -99,8 +101,14 @@ impl Wanted {
                 event.wait(seen, Some(left));
             }
         };
+        let verdict = core.health.watch(None, || lap(Part::Lock, wait), |_| self.slow_lock(core)).0;
         transactions.locks.forget_wait(&waiter);
         self.judge(core, &waiter, verdict)
+    }
+
+    fn slow_lock(&self, core: &Core) -> Operation {
+        let keyspace = core.versions.keyspace_name(self.row.keyspace);
+        Operation::new(SlowKind::Lock, keyspace, &*self.row.key, 0)
     }
 
     fn judge(&self, core: &Core, waiter: &Waiter, verdict: LockOutcome) -> Result<()> {

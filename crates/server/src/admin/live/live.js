@@ -408,11 +408,28 @@
     });
     if (!place.firstChild) add(place, "div", "No debts.");
   }
+  /** Shows the last slow operations, the newest first, with the parts of their time, the longest first. */
+  function showSlow() {
+    var slow = live.slow_operations, table = byId("slow");
+    byId("slow-card").hidden = !slow;
+    if (!slow) return;
+    byId("slow-now").textContent = slow.length ? count(gauge("situ_store_slow_operations_total")) + " since the store was opened; the last ones:" : "None since the store was opened.";
+    clear(table);
+    slow.slice().reverse().forEach(function (it) {
+      var row = add(table, "tr"), parts = it.parts.slice().sort(function (a, b) { return b.us - a.us; });
+      add(row, "td", new Date(it.unix_ms).toLocaleTimeString("en-GB"));
+      add(row, "td", time(it.took_us / 1e6), "right");
+      add(row, "td", it.kind);
+      add(row, "td", it.keyspace);
+      add(row, "td", bytes(it.bytes), "right");
+      add(row, "td", parts.map(function (part) { return (part.count > 1 ? part.count + " " : "") + part.name.replace("_", " ") + " " + time(part.us / 1e6); }).join(", "));
+    });
+  }
   function show() {
     if (!live) return;
     // The charts are as long as what there is to show, up to the time that the reader has chosen.
     shown = points.length ? Math.min(longest, Math.max(60, points[points.length - 1].at - points[0].at + points[0].dt)) : 60;
-    showTiles(); showCharts(); showLevels(); showGauges(); showDebts();
+    showTiles(); showCharts(); showLevels(); showGauges(); showDebts(); showSlow();
   }
 
   // ---- the reader

@@ -29,7 +29,7 @@ pub(crate) const PAGE: &str = concat!(
 /// The page's headers. The test below says what the hashes have to be after a change of the page.
 pub(crate) const HEADERS: &str = "Content-Security-Policy: default-src 'none'; \
      script-src 'sha256-U8H3GEA7x6uZjPGppphXF0i0jhrXSbwLXgON5NDS4KM=' \
-     'sha256-acQ0G71CKhze6JhxYQfka8KD0F2BG4zKItNpzt17pvw='; \
-     style-src 'sha256-csry1GB6PWmHBNdtmlc26vUMsHwRlGq4tPl95kJAUXM='; \
+     'sha256-rmKGDv00FZDDNq9ZrqSsmMT+kVem485D21HczbUnrgw='; \
+     style-src 'sha256-pZcur3kayYOK0Of9O+pOR2hJ0lEgb2tZt9123d9o8Ec='; \
      connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
      Referrer-Policy: no-referrer\r\n";

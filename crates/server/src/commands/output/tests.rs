@@ -13,6 +13,7 @@ fn part(batch: u64, text: &str) -> Await<Value> {
         on_failure: OnFailure::EndAnswer,
         command: None,
         started: Instant::now(),
+        traced: None,
     }
 }
 
@@ -59,7 +60,7 @@ fn an_error_ends_its_answer_and_no_other_one() {
                 0 => Ok(()),
                 _ => Err(EngineError::new(format!("{batch} failed"))),
             };
-            output.resolve(batch, &result, &counters, Instant::now());
+            output.resolve(batch, &result, (&counters, &Tracer::default()), Instant::now());
         }
         assert!(!output.take_cut_short());
         assert_eq!(sent(&mut output), expected, "order {order:?}, failing {failing:03b}");
@@ -73,11 +74,11 @@ fn an_answer_that_is_still_given_is_told_of_its_end() {
     for batch in 0..3 {
         output.append_await(part(batch, "part"));
     }
-    output.resolve(1, &Err(EngineError::new("late")), &counters, Instant::now());
+    output.resolve(1, &Err(EngineError::new("late")), (&counters, &Tracer::default()), Instant::now());
     assert!(output.take_cut_short());
     output.append(|out| out.extend_from_slice(b"after\r\n"));
-    output.resolve(0, &Err(EngineError::new("early")), &counters, Instant::now());
+    output.resolve(0, &Err(EngineError::new("early")), (&counters, &Tracer::default()), Instant::now());
     assert!(!output.take_cut_short(), "the answer had an end");
-    output.resolve(2, &Ok(()), &counters, Instant::now());
+    output.resolve(2, &Ok(()), (&counters, &Tracer::default()), Instant::now());
     assert_eq!(sent(&mut output), "SERVER_ERROR early\r\nafter\r\n");
 }

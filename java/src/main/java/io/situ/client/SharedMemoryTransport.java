@@ -47,6 +47,10 @@ final class SharedMemoryTransport implements Transport {
     private static final int ANSWER_BYTES_MAX = 512;
     private static final int BELLS = 64;
     private static final int LOOKS_PER_CLOCK = 32;
+    /** Looks on a core that another thread wants. */
+    private static final int LOOKS_ON_SHARED_CORE = 4;
+    /** Giving the core away takes longer only if another thread took it. */
+    private static final long RAN_ANOTHER_NS = 1000;
     private static final long SPIN_NS_MAX =
             Runtime.getRuntime().availableProcessors() > 1 ? TimeUnit.MICROSECONDS.toNanos(50) : 0;
 
@@ -69,6 +73,9 @@ final class SharedMemoryTransport implements Transport {
     private long serverWritten;
     /** The time for the next look at the rings before sleep. It shrinks while the server takes longer than that. */
     private long spinNs = SPIN_NS_MAX;
+
+    /** True if another thread took the core when it was given away, perhaps the server's. */
+    private boolean coreIsShared;
 
     /** Waits that were too long since the last short one. */
     private int longWaits;
@@ -453,7 +460,8 @@ final class SharedMemoryTransport implements Transport {
     private boolean spin(boolean readable, boolean writable, long deadline) throws IOException {
         long end = 0;
         while (true) {
-            for (int look = 0; look < LOOKS_PER_CLOCK; look++) {
+            int looks = coreIsShared ? LOOKS_ON_SHARED_CORE : LOOKS_PER_CLOCK;
+            for (int look = 0; look < looks; look++) {
                 if (isReady(readable, writable)) {
                     return true;
                 }
@@ -464,8 +472,8 @@ final class SharedMemoryTransport implements Transport {
             if (now - end >= 0 || now >= deadline) {
                 return false;
             }
-            // The server may want this very core.
             Thread.yield();
+            coreIsShared = System.nanoTime() - now >= RAN_ANOTHER_NS;
         }
     }
 
