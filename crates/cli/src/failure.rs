@@ -190,8 +190,8 @@ impl Failure {
         self.why.is_none()
     }
 
-    /// Returns the directory of the store that another process has open, or has to have, if that is the failure. Nothing
-    /// was done then.
+    /// Returns the directory of the store that another process has open, or has to have, if that is the failure.
+    /// Nothing was done then.
     pub(crate) fn held(&self) -> Option<&Path> {
         self.held.as_deref()
     }
