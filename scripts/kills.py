@@ -168,6 +168,10 @@ class Place:
 def one_round(place, kind, writer, backups):
     writer.runs.set()
     time.sleep(0.05)
+    if place.random.random() < 0.2:
+        # The next copy is made while the writer runs.
+        place.remove("copy")
+        place.run("follow", "store", "copy", "--once")
     done = None
     if kind == "backup":
         place.kill_during(["backup", "create", "store", "-o", "backups"], kind, writer)

@@ -21,7 +21,7 @@ use crate::options::{ChangesOptions, FollowOptions, Since};
 use crate::output::Output;
 use crate::store::{Home, Writable};
 use crate::text;
-use copy::Copy;
+use copy::{Begins, Copy};
 use lines::{Keyspaces, Line};
 use situ::{ChangeFeed, ChangePosition, Error};
 use std::ffi::OsStr;
@@ -56,10 +56,11 @@ pub(crate) fn changes(options: &ChangesOptions, out: &mut Output) -> Outcome {
     };
     let mut feed = writable.store.changes(since).map_err(failed)?;
     let mut told = Keyspaces::new();
-    tell_keyspaces(&feed, &mut told, out)?;
-    let mut quiet_since = Instant::now();
+    // The position of the last line. The feed may have passed over records that change nothing.
+    let mut at = feed.position();
+    tell_keyspaces(&feed, at, &mut told, out)?;
+    let (mut told_at, mut shown_at) = (Instant::now(), Instant::now());
     loop {
-        let before = feed.position();
         let batch = match feed.next_batch() {
             Ok(batch) => batch,
             Err(error) => {
@@ -67,24 +68,30 @@ pub(crate) fn changes(options: &ChangesOptions, out: &mut Output) -> Outcome {
                 return Err(failed(error));
             }
         };
+        let is_idle = batch.is_none();
         if let Some(batch) = batch {
             if batch.changes.iter().any(|change| !told.contains_key(&change.keyspace)) {
-                tell_keyspaces(&feed, &mut told, out)?;
+                tell_keyspaces(&feed, at, &mut told, out)?;
             }
-            out.object(&Line::of_batch(before, &batch))?;
-            quiet_since = Instant::now();
+            out.object(&Line::of_batch(at, &batch))?;
+            (at, told_at) = (batch.position, Instant::now());
+        }
+        if is_idle || shown_at.elapsed() >= LOOK_EVERY {
+            tell_keyspaces(&feed, at, &mut told, out)?;
+            out.finish()?;
+            out.check_client()?;
+            shown_at = Instant::now();
+        }
+        if !is_idle {
             continue;
         }
-        tell_keyspaces(&feed, &mut told, out)?;
-        out.finish()?;
         if !options.follow {
             break;
         }
-        out.check_client()?;
-        if quiet_since.elapsed() >= QUIET {
+        if told_at.elapsed() >= QUIET {
             // A reader that has gone shows at a write.
-            out.object(&Line::without_changes(before))?;
-            quiet_since = Instant::now();
+            out.object(&Line::without_changes(at))?;
+            told_at = Instant::now();
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -101,12 +108,17 @@ fn changes_failure(writable: &Writable, error: &Error) -> Failure {
     }
 }
 
-/// Prints the keyspaces of the store if they are others than before.
-fn tell_keyspaces(feed: &ChangeFeed, told: &mut Keyspaces, out: &mut Output) -> Result<(), Failure> {
+/// Prints the keyspaces of the store if they have changed.
+fn tell_keyspaces(
+    feed: &ChangeFeed,
+    at: ChangePosition,
+    told: &mut Keyspaces,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let keyspaces = feed.keyspaces().into_iter().map(|(id, name)| (id, name.to_string())).collect();
     if *told != keyspaces {
         *told = keyspaces;
-        out.object(&Line::of_keyspaces(told.clone()))?;
+        out.object(&Line::of_keyspaces(at, told.clone()))?;
     }
     Ok(())
 }
@@ -115,7 +127,15 @@ fn tell_keyspaces(feed: &ChangeFeed, told: &mut Keyspaces, out: &mut Output) -> 
 pub(crate) fn follow(options: &FollowOptions, out: &mut Output) -> Outcome {
     let (source, directory) = (&*options.source, &*options.copy);
     let is_stdin = source.as_os_str() == "-";
-    let is_new = !directory.exists() || directory.read_dir().is_ok_and(|mut files| files.next().is_none());
+    if directory.to_str().is_some_and(|text| text.contains("://")) {
+        return Err(Failure::usage("a copy is a directory, and not on a node"));
+    }
+    let is_new = is_empty(directory)
+        .map_err(|error| Failure::new(format!("cannot read the directory {}", directory.display()), error))?;
+    if is_new && options.from.is_some() {
+        let why = format!("{} holds no copy yet", directory.display());
+        return Err(Failure::new("cannot begin at --from", why).cure("leave out --from, or name a checkpoint"));
+    }
     if is_new && options.position {
         let why = format!("there is no store in {}", directory.display());
         return Err(Failure::new("cannot find a position", why));
@@ -124,8 +144,9 @@ pub(crate) fn follow(options: &FollowOptions, out: &mut Output) -> Outcome {
         true => Some(checkpoint(source, directory)?),
         false => None,
     };
-    let writable = Writable::open(&Home::at(directory, &Default::default()), true, out)?;
-    let mut copy = Copy::open(&writable, options.from.or(made))?;
+    let writable = Writable::open(&Home::at(directory, &Default::default()), is_new, out)?;
+    let begins = made.map(Begins::Made).or(options.from.map(Begins::At));
+    let mut copy = Copy::open(&writable, begins)?;
     if options.position {
         out.line(copy.position().to_string())?;
         drop(copy);
@@ -148,6 +169,18 @@ pub(crate) fn follow(options: &FollowOptions, out: &mut Output) -> Outcome {
         out.line(format!("{}: position {position}", text::on_one_line(&directory.display().to_string())))?;
     }
     DONE
+}
+
+/// Returns true if a directory does not exist, or has nothing but `lost+found`.
+fn is_empty(directory: &Path) -> io::Result<bool> {
+    match directory.read_dir() {
+        Ok(entries) => {
+            let names: io::Result<Vec<_>> = entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
+            Ok(names?.iter().all(|name| name == "lost+found"))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Applies lines until they end.
@@ -196,9 +229,10 @@ impl Feed {
         match status.code() {
             Some(0) => Ok(()),
             code => {
-                let failure = Failure::new(&what, "`situ changes` failed, and says why above");
+                let failure = Failure::new(&what, "`situ changes` ended, and says why above");
                 let exit = code.and_then(|code| u8::try_from(code).ok()).map_or(Exit::Failed, Exit::of);
-                Err(failure.cure("to make the copy again, remove its directory first").ending(exit))
+                let cure = "run the command again; if it says that changes cannot be read, remove the copy first";
+                Err(failure.cure(cure).ending(exit))
             }
         }
     }

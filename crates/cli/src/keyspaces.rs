@@ -2,7 +2,7 @@
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
-use crate::options::{KeyspaceCommand, MARKS, OneKeyspace, WholeStore};
+use crate::options::{FOLLOWED, KeyspaceCommand, MARKS, OneKeyspace, WholeStore};
 use crate::output::Output;
 use crate::store::{Home, Writable, open_to_read};
 use crate::text;
@@ -102,6 +102,10 @@ fn clear(options: &OneKeyspace, out: &mut Output) -> Outcome {
     check_ordered(&home, "clear a keyspace of")?;
     let what = format!("cannot clear the keyspace {name:?}");
     refuse_notes(name, &what)?;
+    if name == FOLLOWED {
+        let why = "it holds the position that `situ follow` goes on from";
+        return Err(Failure::new(what, why).cure("drop the keyspace if the store is to follow no more"));
+    }
     let writable = Writable::open(&home, false, out)?;
     let keyspace = writable.keyspace(name, false)?;
     let (first, last) = ([0], [u8::MAX; KEY_BYTES_MAX]);

@@ -14,7 +14,9 @@ use crate::failure::{Failure, Outcome};
 use crate::hash;
 use crate::message::Message;
 use crate::options::settings::{self, InForce, Unread};
-use crate::options::{AdmissionName, Command, EngineName, FlashChoice, Listen, MemorySize, Program, ServeOptions};
+use crate::options::{
+    AdmissionName, Command, EngineName, FOLLOWED, FlashChoice, Listen, MemorySize, Program, ServeOptions,
+};
 use crate::output::Output;
 use crate::store::durability;
 use crate::text;
@@ -81,6 +83,16 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     }
 }
 
+/// Removes the notes of a copy: a store that clients write to is its source's copy no more.
+fn follow_no_more(store: &situ::Store, directory: &Path, serving: &Serving) -> Result<(), Failure> {
+    match store.drop_keyspace(FOLLOWED) {
+        Ok(()) => serving.messages.line("the store was a copy, and follows its source no more"),
+        Err(situ::Error::NoSuchKeyspace { .. }) => {}
+        Err(error) => return Err(Failure::store("cannot make a store of the copy", directory, &error)),
+    }
+    Ok(())
+}
+
 fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     options.check_without_flash()?;
     let serving = Serving::prepare(options, out.is_json())?;
@@ -110,6 +122,7 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
         Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
     })?;
     let engine = Arc::new(engine.with_beside(Arc::clone(&watch) as _));
+    follow_no_more(engine.store(), directory, &serving)?;
     let place = match home.is_on_node() {
         true => directory.to_owned(),
         false => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),

@@ -3,6 +3,10 @@
 //! The keyspace [`FOLLOWED`] holds the position, and the keyspaces of the source by their numbers. The position is
 //! written in the batch that it stands for, so a crash leaves neither without the other.
 //!
+//! A line with keyspaces tells those of the source when it was printed, which is behind the line's position. A copy that
+//! is at this position obeys the line at once. A copy that is further obeys it before the next batch that it applies. So
+//! an archive may be read again.
+//!
 //! A keyspace of the source that was dropped, and perhaps made again under its name, has lost its number. The copy then
 //! drops its keyspace of that name. It does so before it notes the new numbers, so a crash in between repeats the drop.
 //!
@@ -21,6 +25,15 @@ const POSITION: &str = "position";
 /// The key of the source's keyspaces.
 const KEYSPACES: &str = "keyspaces";
 
+/// The sequence number at which a copy begins to follow.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Begins {
+    /// That of a checkpoint that was made just now.
+    Made(u64),
+    /// That of a copy which the caller names.
+    At(u64),
+}
+
 /// See the module.
 pub(super) struct Copy<'a> {
     writable: &'a Writable,
@@ -28,16 +41,19 @@ pub(super) struct Copy<'a> {
     position: ChangePosition,
     /// The keyspaces of the source at the position.
     known: Keyspaces,
+    /// Keyspaces that hold from the next batch on.
+    told: Option<Keyspaces>,
     /// Those of the copy, by their numbers in the source.
     open: HashMap<u32, Keyspace>,
 }
 
 impl<'a> Copy<'a> {
-    /// Reads the position of a copy. `last` is the sequence number of one that begins to follow.
+    /// Reads the position of a copy, or notes the one at which it begins.
     ///
     /// # Errors
-    /// The copy has no position, and is not empty; `last` is not its last sequence number; the store's.
-    pub(super) fn open(writable: &'a Writable, last: Option<u64>) -> Result<Copy<'a>, Failure> {
+    /// The copy has no position, and is not empty; it has other changes behind the one that the caller names; the
+    /// store's.
+    pub(super) fn open(writable: &'a Writable, begins: Option<Begins>) -> Result<Copy<'a>, Failure> {
         let store = &writable.store;
         let what = "cannot follow with this copy";
         let failed = |error: Error| writable.failure(what, &error);
@@ -51,31 +67,44 @@ impl<'a> Copy<'a> {
         let damaged = |why: String| Failure::new(what, format!("its note of the position cannot be read: {why}"));
         // A checkpoint of a copy has the copy's notes.
         let has_notes = found.is_some();
-        if let Some((notes, text)) = found.filter(|_| last.is_none()) {
+        if let Some((notes, text)) = found.filter(|_| begins.is_none()) {
             let position = String::from_utf8_lossy(&text).parse().map_err(damaged)?;
             let known = notes.get(KEYSPACES).map_err(failed)?;
             let known = known.map_or(Ok(Keyspaces::new()), |json| serde_json::from_slice(&json));
             let known = known.map_err(|error| damaged(error.to_string()))?;
-            return Ok(Copy { writable, notes, position, known, open: HashMap::new() });
+            return Ok(Copy { writable, notes, position, known, told: None, open: HashMap::new() });
         }
         let own = store.properties().last_sequence;
-        let position = match last {
-            Some(last) if last == own => ChangePosition::of_copy(last),
-            Some(last) => {
-                let why = format!("its last sequence number is {own}, and not {last}");
-                return Err(Failure::new(what, why).cure("make the copy again, by a checkpoint or a restore"));
+        let position = match begins {
+            Some(Begins::Made(last)) => ChangePosition::of_copy(last),
+            Some(Begins::At(last)) => {
+                let position = ChangePosition::of_copy(last);
+                // An opening repeats changes of the log under later numbers, and the feed passes over them.
+                let has_others = match store.changes(position) {
+                    Ok(mut feed) => feed.next_batch().map_err(failed)?.is_some(),
+                    Err(Error::ChangesGone { .. }) => true,
+                    Err(error) => return Err(failed(error)),
+                };
+                if has_others {
+                    let why = format!("it is not known to end with number {last}: its last sequence number is {own}");
+                    let cure = "leave out --from if it follows already; otherwise make the copy again, and give --from in the first call";
+                    return Err(Failure::new(what, why).cure(cure));
+                }
+                position
             }
             None if own == 0 => ChangePosition::BEGINNING,
             None => {
-                return Err(Failure::new(what, "it holds entries, and was not made by `situ follow`")
-                    .cure("name an empty directory, or give --from for a fresh checkpoint"));
+                return Err(Failure::new(what, "it holds entries, and no position of a source").cure(
+                    "a call that was interrupted while it made the copy leaves this: remove the directory, and call again; a fresh \
+                     checkpoint takes --from",
+                ));
             }
         };
         // A checkpoint has the numbers of its source.
         let known = match own {
             0 => Keyspaces::new(),
             _ => {
-                let feed = store.changes(position).map_err(failed)?;
+                let feed = store.changes(ChangePosition::of_copy(own)).map_err(failed)?;
                 let named = feed.keyspaces().into_iter().map(|(id, name)| (id, name.to_string()));
                 named.filter(|(_, name)| name != FOLLOWED).collect()
             }
@@ -84,7 +113,7 @@ impl<'a> Copy<'a> {
             store.drop_keyspace(FOLLOWED).map_err(failed)?;
         }
         let notes = writable.keyspace(FOLLOWED, true)?;
-        let copy = Copy { writable, notes, position, known, open: HashMap::new() };
+        let copy = Copy { writable, notes, position, known, told: None, open: HashMap::new() };
         let mut batch = WriteBatch::new();
         let noted = copy.note_keyspaces(&mut batch).and_then(|()| copy.note(&mut batch, position));
         noted.and_then(|()| store.write(batch).map(drop)).map_err(failed)?;
@@ -101,25 +130,40 @@ impl<'a> Copy<'a> {
     /// The line is malformed, or does not follow the position; the store's.
     pub(super) fn apply(&mut self, line: Told<'_>, what: &dyn Fn() -> String) -> Result<(), Failure> {
         let malformed = |why: String| Failure::new(what(), why);
+        let (since, position) = match &line {
+            Told::Keyspaces(since, _) => (*since, *since),
+            Told::Batch(batch) => (batch.since, batch.position),
+        };
+        for at in [since, position] {
+            let both = at.checksum.zip(self.position.checksum);
+            if at.sequence == self.position.sequence && both.is_some_and(|(its, ours)| its != ours) {
+                let why = format!("its changes are of another history: the copy is at position {}", self.position);
+                return Err(malformed(why).cure("a store that was restored or repaired needs a new copy"));
+            }
+        }
+        if since.sequence == self.position.sequence && self.position.checksum.is_none() && since.checksum.is_some() {
+            self.learn(since)?;
+        }
         let batch = match line {
-            Told::Keyspaces(keyspaces) => return self.take_keyspaces(keyspaces),
+            Told::Keyspaces(_, keyspaces) if since.sequence == self.position.sequence => {
+                self.told = None;
+                return self.take_keyspaces(keyspaces);
+            }
+            Told::Keyspaces(_, keyspaces) if since.sequence < self.position.sequence => {
+                self.told = Some(keyspaces);
+                return Ok(());
+            }
+            Told::Keyspaces(..) => return Err(self.gap(since, &malformed)),
             Told::Batch(batch) => batch,
         };
-        let (since, position) = (batch.since, batch.position);
-        let is_other = |at: ChangePosition| {
-            let both = at.checksum.zip(self.position.checksum);
-            at.sequence == self.position.sequence && both.is_some_and(|(its, ours)| its != ours)
-        };
-        if is_other(since) || is_other(position) {
-            let why = format!("its changes are of another history: the copy is at position {}", self.position);
-            return Err(malformed(why).cure("a store that was restored or repaired needs a new copy"));
-        }
         if position.sequence <= self.position.sequence {
             return Ok(());
         }
         if since.sequence != self.position.sequence {
-            let why = format!("it begins behind position {since}, and the copy is at position {}", self.position);
-            return Err(malformed(why).cure("give `situ changes` the position of the copy with --since"));
+            return Err(self.gap(since, &malformed));
+        }
+        if let Some(keyspaces) = self.told.take() {
+            self.take_keyspaces(keyspaces)?;
         }
         let mut write = WriteBatch::new();
         for change in &batch.changes {
@@ -131,6 +175,21 @@ impl<'a> Copy<'a> {
         let failed = |error: Error| self.writable.failure("cannot write into the copy", &error);
         self.note(&mut write, position).map_err(failed)?;
         self.writable.store.write(write).map_err(failed)?;
+        self.position = position;
+        Ok(())
+    }
+
+    /// Returns the failure of a line that begins behind the copy's position.
+    fn gap(&self, since: ChangePosition, malformed: &dyn Fn(String) -> Failure) -> Failure {
+        let why = format!("it begins behind position {since}, and the copy is at position {}", self.position);
+        malformed(why).cure("give `situ changes` the position of the copy with --since")
+    }
+
+    /// Notes the checksum of the position.
+    fn learn(&mut self, position: ChangePosition) -> Result<(), Failure> {
+        let mut batch = WriteBatch::new();
+        let noted = self.note(&mut batch, position).and_then(|()| self.writable.store.write(batch).map(drop));
+        noted.map_err(|error| self.writable.failure("cannot write into the copy", &error))?;
         self.position = position;
         Ok(())
     }
@@ -174,13 +233,12 @@ impl<'a> Copy<'a> {
                 Err(error) => return Err(self.writable.failure(format!("cannot drop the keyspace {name:?}"), &error)),
             }
         }
-        if self.known == keyspaces {
-            return Ok(());
+        if self.known != keyspaces {
+            self.known = keyspaces;
+            let mut batch = WriteBatch::new();
+            let noted = self.note_keyspaces(&mut batch).and_then(|()| store.write(batch).map(drop));
+            noted.map_err(|error| self.writable.failure("cannot write into the copy", &error))?;
         }
-        self.known = keyspaces;
-        let mut batch = WriteBatch::new();
-        let noted = self.note_keyspaces(&mut batch).and_then(|()| store.write(batch).map(drop));
-        noted.map_err(|error| self.writable.failure("cannot write into the copy", &error))?;
         // A keyspace may be empty.
         for (id, name) in self.known.clone() {
             self.keyspace(id, &name)?;

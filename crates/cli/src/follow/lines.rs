@@ -56,7 +56,8 @@ pub(super) enum What {
 
 /// The contents of a line.
 pub(super) enum Told<'a> {
-    Keyspaces(Keyspaces),
+    /// All keyspaces of the source, told behind this position.
+    Keyspaces(ChangePosition, Keyspaces),
     Batch(Batch<'a>),
 }
 
@@ -68,8 +69,8 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Line<'a> {
-    pub(super) fn of_keyspaces(keyspaces: Keyspaces) -> Line<'a> {
-        Line { keyspaces: Some(keyspaces), ..Line::default() }
+    pub(super) fn of_keyspaces(since: ChangePosition, keyspaces: Keyspaces) -> Line<'a> {
+        Line { keyspaces: Some(keyspaces), since: Some(since.to_string()), ..Line::default() }
     }
 
     pub(super) fn of_batch(since: ChangePosition, batch: &'a ChangeBatch) -> Line<'a> {
@@ -86,19 +87,19 @@ impl<'a> Line<'a> {
     /// Reads a line.
     ///
     /// # Errors
-    /// It is none; in words.
+    /// The line is malformed; the error says why.
     pub(super) fn read(bytes: &'a [u8]) -> Result<Told<'a>, String> {
         // The caller adds the line number; the parser sees each line as line 1.
         let read = serde_json::from_slice(bytes);
         match read.map_err(|error| error.to_string().replace(" at line 1 column ", ", column "))? {
-            Line { keyspaces: Some(keyspaces), since: None, position: None, changes: None } => {
-                Ok(Told::Keyspaces(keyspaces))
+            Line { keyspaces: Some(keyspaces), since: Some(since), position: None, changes: None } => {
+                Ok(Told::Keyspaces(since.parse()?, keyspaces))
             }
             Line { keyspaces: None, since: Some(since), position: Some(position), changes: Some(changes) } => {
                 changes.iter().try_for_each(ChangeLine::check)?;
                 Ok(Told::Batch(Batch { since: since.parse()?, position: position.parse()?, changes }))
             }
-            _ => Err("a line has either `keyspaces`, or `since`, `position` and `changes`".to_owned()),
+            _ => Err("a line has `since`, and either `keyspaces`, or `position` and `changes`".to_owned()),
         }
     }
 }
@@ -142,7 +143,7 @@ impl<'a> ChangeLine<'a> {
     }
 }
 
-/// Returns bytes as text if they are some, or else in base64.
+/// Returns bytes as text if they are valid UTF-8, or else in base64.
 fn written(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
     match str::from_utf8(bytes) {
         Ok(text) => (Some(text.into()), None),
@@ -195,9 +196,11 @@ mod tests {
         assert_eq!(text, golden);
         assert_eq!(read_batch(golden), Ok(3));
         let keyspaces = Keyspaces::from([(0, "default".to_owned())]);
-        let text = serde_json::to_string(&Line::of_keyspaces(keyspaces.clone())).unwrap();
-        assert_eq!(text, r#"{"keyspaces":{"0":"default"}}"#);
-        assert!(matches!(Line::read(text.as_bytes()), Ok(Told::Keyspaces(found)) if found == keyspaces));
+        let since = ChangePosition::of_copy(117);
+        let text = serde_json::to_string(&Line::of_keyspaces(since, keyspaces.clone())).unwrap();
+        assert_eq!(text, r#"{"keyspaces":{"0":"default"},"since":"117"}"#);
+        let told = Line::read(text.as_bytes());
+        assert!(matches!(told, Ok(Told::Keyspaces(at, found)) if at == since && found == keyspaces));
     }
 
     #[test]
@@ -221,10 +224,10 @@ mod tests {
         }
         for (text, expected) in [
             ("", "EOF"),
-            ("{}", "a line has either"),
-            (r#"{"since":"1","position":"2"}"#, "a line has either"),
+            ("{}", "a line has `since`"),
+            (r#"{"since":"1","position":"2"}"#, "a line has `since`"),
             (r#"{"since":"x","position":"2","changes":[]}"#, "no position"),
-            (r#"{"keyspaces":{"0":"a"},"changes":[]}"#, "a line has either"),
+            (r#"{"keyspaces":{"0":"a"}}"#, "a line has `since`"),
         ] {
             let error = read_batch(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");

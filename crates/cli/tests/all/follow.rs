@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Returns the names of a store's keyspaces, but for the notes of a copy.
@@ -194,7 +195,7 @@ fn lines_are_an_archive() {
     let refused = situ(at, &["follow", "source", "checkpoint", "--once"]);
     assert!(refused.code == 1 && refused.stderr.contains("give --from"), "{refused:?}");
     let wrong = situ(at, &["follow", "source", "checkpoint", "--once", "--from", "1"]);
-    assert!(wrong.code == 1 && wrong.stderr.contains("its last sequence number is"), "{wrong:?}");
+    assert!(wrong.code == 1 && wrong.stderr.contains("not known to end with number 1"), "{wrong:?}");
     let last = made["last_sequence"].to_string();
     write("f");
     situ(at, &["follow", "source", "checkpoint", "--once", "--from", &last]).done();
@@ -289,4 +290,115 @@ fn a_quiet_feed_says_that_it_lives() {
         ended.is_some()
     });
     assert_eq!(ended.unwrap().code(), Some(0), "{}", fs::read_to_string(at.join("messages")).unwrap());
+}
+
+/// A checkpoint of a store that takes writes has records in its log, which the copy's opening repeats under new numbers.
+#[test]
+fn a_copy_is_made_of_a_store_that_takes_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let serving = Serving::start(at, &["source", "--keep-changes", "512M"]);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let sets: String = (0..20)
+                    .map(|n| format!("set w{n} 0 0 {} noreply\r\n{number}\r\n", number.to_string().len()))
+                    .collect();
+                serving.ask(&format!("{sets}mn\r\nquit\r\n"));
+                number += 1;
+            }
+        });
+        for round in 0..4 {
+            let copy = format!("copy{round}");
+            let made = situ(at, &["follow", "source", &copy, "--once"]);
+            let again = situ(at, &["follow", "source", &copy, "--once"]);
+            let created = situ(at, &["backup", "create", "source", "-o", "backups", "--json"]);
+            assert!(made.code == 0 && again.code == 0 && created.code == 0, "{made:?} {again:?} {created:?}");
+            let restored = format!("restored{round}");
+            situ(at, &["backup", "restore", "backups", "-o", &restored]).done();
+            let last = created.json()["last_sequence"].to_string();
+            let followed = situ(at, &["follow", "source", &restored, "--once", "--from", &last]);
+            if followed.code != 0 {
+                stop.store(true, Ordering::Relaxed);
+                panic!("{followed:?}");
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    for copy in (0..4).flat_map(|round| [format!("copy{round}"), format!("restored{round}")]) {
+        situ(at, &["follow", "source", &copy, "--once"]).done();
+        check_equal(at, "source", &copy);
+    }
+}
+
+#[test]
+fn an_archive_may_be_read_again_and_another_store_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let _serving = Serving::start(at, &["source", "--keep-changes", "512M"]);
+    let write = |key: &str, keyspace: &str| {
+        situ(at, &["put", key, "v", "--data", "source", "-k", keyspace]).done();
+    };
+    let position = || situ(at, &["follow", "-", "copy", "--position"]).done().text().trim().to_owned();
+    write("a", "default");
+    let mut audit = situ(at, &["changes", "source"]).done().text();
+    situ_fed(at, &["follow", "-", "copy"], audit.as_bytes()).done();
+    situ(at, &["keyspace", "create", "users", "--data", "source"]).done();
+    for key in ["u1", "u2", "u3", "u4"] {
+        write(key, "users");
+        if key >= "u3" {
+            let since = position();
+            audit += &situ(at, &["changes", "source", "--since", &since]).done().text();
+            situ_fed(at, &["follow", "-", "copy"], audit.as_bytes()).done();
+            check_equal(at, "source", "copy");
+        }
+    }
+    let before = contents(at, "copy");
+    situ(at, &["put", "x", "1", "--data", "other"]).done();
+    situ(at, &["keyspace", "create", "strange", "--data", "other"]).done();
+    for n in 0..30 {
+        situ(at, &["put", &n.to_string(), "1", "--data", "other", "-k", "strange"]).done();
+    }
+    // Openings have repeated what the log had, so the numbers are far behind.
+    let lines = situ(at, &["changes", "other", "--since", "now"]).done().text();
+    let other = situ_fed(at, &["follow", "-", "copy"], lines.as_bytes());
+    assert!(other.code == 1, "{other:?}");
+    assert_eq!(contents(at, "copy"), before);
+}
+
+/// A copy that is served takes writes of its own.
+#[test]
+fn a_copy_that_is_served_follows_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let serving = Serving::start(at, &["source", "--keep-changes", "512M"]);
+    serving.ask("set a 0 0 1\r\nx\r\nquit\r\n");
+    follow_once(at);
+    let clear = situ(at, &["keyspace", "clear", "situ.follow", "--data", "copy"]);
+    assert!(clear.code == 1 && clear.stderr.contains("situ follow"), "{clear:?}");
+    let promoted = Serving::start(at, &["copy"]);
+    promoted.ask("set b 0 0 1\r\ny\r\nquit\r\n");
+    drop(promoted);
+    let again = situ(at, &["follow", "source", "copy", "--once"]);
+    assert!(again.code == 1 && again.stderr.contains("no position of a source"), "{again:?}");
+    drop(serving);
+
+    // A source that was restored to an earlier state has another history, also for a copy that was just made.
+    situ(at, &["backup", "create", "source", "-o", "backups"]).done();
+    fs::remove_dir_all(at.join("copy")).unwrap();
+    let serving = Serving::start(at, &["source"]);
+    serving.ask("set lost 0 0 1\r\n1\r\nset lost2 0 0 1\r\n1\r\nquit\r\n");
+    follow_once(at);
+    follow_once(at);
+    drop(serving);
+    fs::remove_dir_all(at.join("source")).unwrap();
+    situ(at, &["backup", "restore", "backups", "-o", "source"]).done();
+    let serving = Serving::start(at, &["source", "--keep-changes", "512M"]);
+    for n in 0..20 {
+        serving.ask(&format!("set new{n} 0 0 1\r\n1\r\nquit\r\n"));
+    }
+    let other = situ(at, &["follow", "source", "copy", "--once"]);
+    assert!(other.code == 1 && other.stderr.contains("cannot be read"), "{other:?}");
 }

@@ -264,7 +264,7 @@ impl ChangeFeed {
             }
             if record.first <= sequence {
                 if last == sequence && checksum.is_none_or(|checksum| checksum == found) {
-                    self.go_to(self.position);
+                    self.go_to(ChangePosition { sequence, checksum: Some(found) });
                     return Ok(());
                 }
                 return Err(self.gone("the store has another change there".to_owned()));

@@ -604,7 +604,8 @@ impl Repair {
         state.next_keyspace = state.next_keyspace.max(DEFAULT_KEYSPACE_ID + 1);
         // A repair may give numbers to files that other files of the store had before.
         remove(&*self.volume, FileName::Lineage)?;
-        if !self.report.nothing_lost() || self.report.without_manifest {
+        let has_lost = !self.report.nothing_lost() || self.report.without_manifest;
+        if has_lost {
             let now = u64::try_from(env.clock.unix().as_millis()).unwrap_or(u64::MAX);
             let passed = state.lossy_repair.map_or(0, |before| before.saturating_add(1));
             state.lossy_repair = Some(now.max(passed));
@@ -631,7 +632,9 @@ impl Repair {
         for file in &self.files {
             let old = match file.name {
                 FileName::Manifest(number) | FileName::ManifestCopy(number) => number != manifest_number,
-                FileName::Log(number) => !keep_logs && logs.contains(&number),
+                FileName::Log(number) if logs.contains(&number) => !keep_logs,
+                // Kept for change feeds, which would not hear of what was lost.
+                FileName::Log(_) => has_lost,
                 _ => false,
             };
             if old {
