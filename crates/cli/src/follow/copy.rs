@@ -3,9 +3,9 @@
 //! The keyspace [`FOLLOWED`] holds the position, and the keyspaces of the source by their numbers. The position is
 //! written in the batch that it stands for, so a crash leaves neither without the other.
 //!
-//! A line with keyspaces tells those of the source when it was printed, which is behind the line's position. A copy that
-//! is at this position obeys the line at once. A copy that is further obeys it before the next batch that it applies. So
-//! an archive may be read again.
+//! A line with keyspaces tells those of the source when it was printed, which is behind the line's position. A copy
+//! that is at this position obeys the line at once. A copy that is further obeys it before the next batch that it
+//! applies. So an archive may be read again.
 //!
 //! A keyspace of the source that was dropped, and perhaps made again under its name, has lost its number. The copy then
 //! drops its keyspace of that name. It does so before it notes the new numbers, so a crash in between repeats the drop.
@@ -28,9 +28,9 @@ const KEYSPACES: &str = "keyspaces";
 /// The sequence number at which a copy begins to follow.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Begins {
-    /// That of a checkpoint that was made just now.
+    /// The last one of a checkpoint that was made just now.
     Made(u64),
-    /// That of a copy which the caller names.
+    /// One that the caller names.
     At(u64),
 }
 
