@@ -105,7 +105,11 @@ impl Subject for Store {
     }
 
     fn has(&self, directory: &Path, key: &[u8]) -> Outcome<bool> {
-        Ok(Store::open(directory)?.get(key)?.is_some())
+        let store = Store::open(directory)?;
+        let has = store.get(key)?.is_some();
+        // A dropped store may still work on its files, which are about to be removed.
+        store.close()?;
+        Ok(has)
     }
 }
 
@@ -224,7 +228,8 @@ fn measure(store: &'static str, command: &Arguments, repetition: u32) -> Outcome
     }
     subject.come_to_rest()?;
     let tables = subject.tables()?;
-    let (stop, subject) = (AtomicBool::new(false), &*subject);
+    let (stop, opened) = (AtomicBool::new(false), subject);
+    let subject = &*opened;
     let (puts, spans) = thread::scope(|scope| -> Outcome<_> {
         let writer = scope.spawn(|| put_paced(subject, command, &stop));
         let spans = (0..command.checkpoints).map(|number| -> Outcome<_> {
@@ -246,6 +251,9 @@ fn measure(store: &'static str, command: &Arguments, repetition: u32) -> Outcome
         let puts = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         Ok((puts, spans?))
     })?;
+    // A store at work would write into the directory that is about to go.
+    subject.come_to_rest()?;
+    drop(opened);
     fs::remove_dir_all(&home)?;
     Ok(Run {
         store,
