@@ -4,7 +4,7 @@
 //! 2. [`Trace::read`] checks a whole file. [`Trace::requests`] returns its requests by their times.
 //!
 //! **Keys** are private, so a trace mostly has [hashes](Keys::Hashed) of them. The hash is keyed with random bytes that
-//! are in no file. [`Request::replayed_key`] makes a key of such a hash: equal keys stay equal, and lengths stay.
+//! are in no file. [`Trace::replayed_key`] makes a key of such a hash: equal keys stay equal, and lengths stay.
 //!
 //! **Failure.** Damage, and a file without its end, are errors that say where.
 //!
