@@ -402,3 +402,32 @@ fn a_copy_that_is_served_follows_no_more() {
     let other = situ(at, &["follow", "source", "copy", "--once"]);
     assert!(other.code == 1 && other.stderr.contains("cannot be read"), "{other:?}");
 }
+
+/// A repair that loses something changes the store without a change in the feed.
+#[test]
+fn a_source_that_was_repaired_with_losses_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut serving = Serving::start(at, &["source", "--keep-changes", "512M"]);
+    let put = |key: &str| situ(at, &["put", key, "v", "--data", "source"]).done();
+    put("old");
+    situ(at, &["flush", "source"]).done();
+    follow_once(at);
+    put("new");
+    follow_once(at);
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), Some(0));
+    let files = fs::read_dir(at.join("source")).unwrap().map(|file| file.unwrap().path());
+    let mut tables: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "table")).collect();
+    tables.sort();
+    let mut bytes = fs::read(&tables[0]).unwrap();
+    bytes[40] ^= 1;
+    fs::write(&tables[0], bytes).unwrap();
+    let repaired = situ(at, &["repair", "source"]);
+    let lost = situ(at, &["get", "old", "--data", "source"]);
+    assert_eq!(lost.code, 3, "{lost:?} {repaired:?}");
+    put("after");
+    let refused = situ(at, &["follow", "source", "copy", "--once"]);
+    assert!(refused.code == 1 && refused.stderr.contains("cannot be read"), "{refused:?}");
+    assert_eq!(situ(at, &["get", "old", "--data", "copy"]).done().text(), "v\n");
+}
