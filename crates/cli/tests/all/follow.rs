@@ -422,6 +422,8 @@ fn a_source_that_was_repaired_with_losses_is_refused() {
     tables.sort();
     let mut bytes = fs::read(&tables[0]).unwrap();
     bytes[40] ^= 1;
+    // The copy shares the table.
+    fs::remove_file(&tables[0]).unwrap();
     fs::write(&tables[0], bytes).unwrap();
     let repaired = situ(at, &["repair", "source"]);
     let lost = situ(at, &["get", "old", "--data", "source"]);
