@@ -148,7 +148,7 @@ def configure(day):
 
 
 def refused(port, authority):
-    """Checks that the server serves nobody without TLS, or without the password."""
+    """Checks that the server refuses clients without TLS, or without the password."""
     check(b"STORED" not in Client(port, authority, "guessed").admitted, "a wrong password is refused")
     with socket.create_connection(("127.0.0.1", port), timeout=30) as plain:
         plain.sendall(b"get a\r\n")

@@ -30,7 +30,7 @@ pub enum Error {
     Damaged {
         /// The offset.
         offset: u64,
-        /// What is wrong.
+        /// The fault, in words.
         what: &'static str,
     },
 }
@@ -46,7 +46,7 @@ impl fmt::Display for Error {
             Error::TooLong { bytes } => write!(f, "the file has {bytes} bytes, and a trace has less than 4 GiB"),
             Error::Cut { offset } => write!(
                 f,
-                "the trace is cut: it has no end, and its last whole part ends at byte {offset}; the recording did not end, \
+                "the trace is cut: it has no end. Its last whole part ends at byte {offset}. The recording did not end, \
                  or the file was not copied whole"
             ),
             Error::Damaged { offset, what } => write!(f, "the trace is damaged at byte {offset}: {what}"),

@@ -93,8 +93,8 @@ pub struct BenchOptions {
     #[arg(long, value_name = "FILE", help_heading = WORKLOADS)]
     pub replay: Option<PathBuf>,
 
-    /// When replay issues a request: recorded for the time at which the client had sent it, counted from the beginning
-    /// of the trace; full for as soon as the thread is free
+    /// Time at which a replay issues a request. recorded: the client's time, counted from the beginning of the trace.
+    /// full: as soon as a thread is free
     #[arg(long, value_enum, value_name = "PACE", default_value_t, requires = "replay", help_heading = LOAD)]
     pub pace: Pace,
 

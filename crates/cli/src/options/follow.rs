@@ -16,8 +16,8 @@ use std::path::PathBuf;
 pub(crate) struct ChangesOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
-    /// Position behind which the changes begin, as a line has it; `now`; or a number, without a check that the store's
-    /// history is the same
+    /// Position behind which the changes begin, as a line has it, or `now`. A number alone skips the check that the
+    /// store's history is the same
     #[arg(long, value_name = "POSITION", default_value = "0", value_parser = parse_since)]
     pub(crate) since: Since,
     /// Wait for further changes of a store that a server has open. A line without changes comes every five seconds in

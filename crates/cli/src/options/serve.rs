@@ -243,7 +243,7 @@ fn parse_memory(text: &str) -> Result<MemorySize, String> {
     }
 }
 
-/// Parses the limit of rings.
+/// Parses the limit of log files for change feeds.
 fn parse_kept_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes if bytes == 0 || (128 << 20..=512 << 20).contains(&bytes) => Ok(bytes),
@@ -251,6 +251,7 @@ fn parse_kept_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Parses the limit of rings.
 fn parse_ring_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text)? {
         bytes if bytes == 0 || (4 << 10..=4 << 20).contains(&bytes) => Ok(bytes),

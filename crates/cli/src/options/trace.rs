@@ -58,5 +58,5 @@ fn parse_trace_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What a server writes beyond the size at which a recording ends: all that had gathered.
+/// The size of what a server may write behind the end of a recording: all that had gathered.
 const TRACE_SLACK_BYTES: u64 = 32 << 20;

@@ -69,7 +69,7 @@ fn promise_1_what_was_acknowledged_outlives_sigkill() {
 }
 
 #[test]
-fn sigterm_finishes_and_closes_and_sighup_opens_the_log_file_anew() {
+fn sigterm_finishes_and_closes_and_sighup_opens_the_log_file_again() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let mut serving = Serving::start(at, &["--log-file", "situ.log", "--unix-socket", "s.sock", "my data"]);
@@ -88,7 +88,7 @@ fn sigterm_finishes_and_closes_and_sighup_opens_the_log_file_anew() {
     fs::rename(at.join("situ.log"), at.join("situ.log.1")).unwrap();
     serving.signal(Signal::HUP);
     for _ in 0..1000 {
-        if fs::read_to_string(at.join("situ.log")).is_ok_and(|text| text.contains("anew")) {
+        if fs::read_to_string(at.join("situ.log")).is_ok_and(|text| text.contains("opened again")) {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -97,7 +97,7 @@ fn sigterm_finishes_and_closes_and_sighup_opens_the_log_file_anew() {
     assert_eq!(serving.wait(), Some(0));
     assert!(fs::read_to_string(at.join("situ.log.1")).unwrap().contains("serving"));
     let log = fs::read_to_string(at.join("situ.log")).unwrap();
-    assert!(log.contains("log file opened anew") && log.contains("stopped; everything is durable"), "{log}");
+    assert!(log.contains("log file opened again") && log.contains("stopped; everything is durable"), "{log}");
     assert!(!at.join("s.sock").exists());
     assert_eq!(situ(at, &["get", "-d", "my data", "-k", "items", "a"]).done().text(), "x\n");
     let mut serving = Serving::start(at, &["--data", "my data"]);
@@ -401,7 +401,7 @@ fn sighup_takes_what_can_change_and_names_what_waits_for_a_restart() {
     serving.signal(Signal::HUP);
     let log = wait_for(&at.join("second.log"), "needs a restart: --memory, --sync\n");
     for line in [
-        "log file opened anew",
+        "log file opened again",
         "users: 2 are in force; connections of users that changed are closed",
         "idle connections are closed after 500 s",
         "at most 99 connections are open at a time",
@@ -425,7 +425,7 @@ fn sighup_takes_what_can_change_and_names_what_waits_for_a_restart() {
         fs::rename(at.join("second.log"), at.join("old.log")).unwrap();
         serving.signal(Signal::HUP);
         let log = wait_for(&at.join("second.log"), "the options cannot be taken, and all stay as they were: ");
-        assert!(log.contains(why) && log.contains("log file opened anew"), "{log}");
+        assert!(log.contains(why) && log.contains("log file opened again"), "{log}");
         assert_eq!(ask("bob", "b", "set a 0 0 1\r\ny\r\n"), "STORED\r\nSTORED\r\n");
         write(name, &before);
     }
