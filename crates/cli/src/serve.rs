@@ -19,11 +19,11 @@ use crate::options::{
     AdmissionName, Command, EngineName, FOLLOWED, FlashChoice, Listen, MemorySize, Program, ServeOptions,
 };
 use crate::output::Output;
-use crate::serve::messages::Messages;
 use crate::store::durability;
 use crate::text;
 use crate::verifying::{Schedule, Verifying};
 use crate::watch::NodeWatch;
+use messages::Messages;
 use serde::Serialize;
 use situ::{Options, VALUE_LOG_MIN_BYTES, cache};
 use situ_base::lock;
