@@ -1,5 +1,7 @@
 //! Options: few, with units in their names and defaults that are right for a newcomer.
 
+mod texts;
+
 use crate::base::listener::Listener;
 use crate::base::places::{MakePlaces, Plain};
 use rustix::process::{Resource, getrlimit};
