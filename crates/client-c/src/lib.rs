@@ -1,7 +1,8 @@
-//! Situ: the client as a C library. `include/situ.h` documents the functions.
+//! Situ: the client as a C library. `include/situ_client.h` documents the functions.
 //!
 //! Every function takes what C gives it apart first, into slices and references, and then calls the Rust client.
-//! No panic crosses the border: it becomes `SITU_ERROR_INTERNAL`. The last error of a thread is kept for `situ_error`.
+//! No panic crosses the border: it becomes `SITU_CLIENT_ERROR_INTERNAL`. The last error of a thread is kept for
+//! `situ_client_error`.
 //!
 //! **Unsafe.** The caller promises what the header says: pointers are valid for the length next to them, or NULL where
 //! that is allowed, texts end with a zero, and a client is not used after it was closed.
@@ -29,7 +30,7 @@ const ERROR_INTERNAL: c_int = -7;
 /// `situ_client` of the header.
 pub struct SituClient(Client);
 
-/// `situ_options` of the header.
+/// `situ_client_options` of the header.
 #[repr(C)]
 pub struct SituOptions {
     servers: *const c_char,
@@ -41,7 +42,7 @@ pub struct SituOptions {
     transport: c_int,
 }
 
-/// `situ_value` of the header.
+/// `situ_client_value` of the header.
 #[repr(C)]
 pub struct SituValue {
     data: *mut c_void,
@@ -50,17 +51,17 @@ pub struct SituValue {
     cas: u64,
 }
 
-/// `situ_key` of the header.
+/// `situ_client_key` of the header.
 #[repr(C)]
 pub struct SituKey {
     data: *const c_void,
     bytes: usize,
 }
 
-/// `situ_found` of the header.
+/// `situ_client_found` of the header.
 pub type Found = unsafe extern "C" fn(*mut c_void, usize, *const c_void, usize, u32);
 
-/// `situ_statistic` of the header.
+/// `situ_client_statistic` of the header.
 pub type Statistic = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char, *const c_char);
 
 #[derive(Default)]
@@ -99,7 +100,7 @@ fn wrong(text: &str) -> Failure {
     Failure { code: ERROR_ARGUMENT, text: text.to_owned(), outcome: Outcome::NotDone }
 }
 
-/// Keeps an error for `situ_error`, and returns its code.
+/// Keeps an error for `situ_client_error`, and returns its code.
 fn keep(failure: Failure) -> c_int {
     let text: Vec<u8> = failure.text.into_bytes().into_iter().filter(|byte| *byte != 0).collect();
     let text = CString::new(text).unwrap_or_default();
@@ -121,7 +122,7 @@ fn guard(body: impl FnOnce() -> Result<c_int, Failure>) -> c_int {
 /// # Safety
 /// As the module says.
 unsafe fn client_of<'a>(client: *const SituClient) -> Result<&'a Client, Failure> {
-    // SAFETY: the caller has the client from `situ_open`, and has not closed it.
+    // SAFETY: the caller has the client from `situ_client_open`, and has not closed it.
     unsafe { client.as_ref() }.map(|client| &client.0).ok_or_else(|| wrong("the client is NULL"))
 }
 
@@ -165,7 +166,7 @@ fn ok_or(is_done: bool, otherwise: c_int) -> c_int {
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_open(options: *const SituOptions) -> *mut SituClient {
+pub unsafe extern "C" fn situ_client_open(options: *const SituOptions) -> *mut SituClient {
     let mut opened = ptr::null_mut();
     guard(|| {
         // SAFETY: the caller gives NULL or valid options.
@@ -187,7 +188,7 @@ pub unsafe extern "C" fn situ_open(options: *const SituOptions) -> *mut SituClie
             1 => TransportChoice::Socket,
             2 => TransportChoice::SharedMemory,
             3 => TransportChoice::Rdma,
-            _ => return Err(wrong("the transport is none of SITU_TRANSPORT_...")),
+            _ => return Err(wrong("the transport is none of SITU_CLIENT_TRANSPORT_...")),
         };
         options.login = match (user, password) {
             (Some(user), Some(password)) => Some(Login { user: user.to_owned(), password: password.to_owned() }),
@@ -203,10 +204,10 @@ pub unsafe extern "C" fn situ_open(options: *const SituOptions) -> *mut SituClie
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_close(client: *mut SituClient) {
+pub unsafe extern "C" fn situ_client_close(client: *mut SituClient) {
     guard(|| {
         if !client.is_null() {
-            // SAFETY: the caller has it from `situ_open`, and uses it no more.
+            // SAFETY: the caller has it from `situ_client_open`, and uses it no more.
             drop(unsafe { Box::from_raw(client) });
         }
         Ok(OK)
@@ -215,13 +216,13 @@ pub unsafe extern "C" fn situ_close(client: *mut SituClient) {
 
 /// Returns the text of the last error of this thread.
 #[unsafe(no_mangle)]
-pub extern "C" fn situ_error() -> *const c_char {
+pub extern "C" fn situ_client_error() -> *const c_char {
     LAST_ERROR.try_with(|last| last.borrow().text.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// Returns 1 if the outcome of the last error of this thread is unknown.
 #[unsafe(no_mangle)]
-pub extern "C" fn situ_is_outcome_unknown() -> c_int {
+pub extern "C" fn situ_client_is_outcome_unknown() -> c_int {
     LAST_ERROR.try_with(|last| c_int::from(last.borrow().is_outcome_unknown)).unwrap_or(0)
 }
 
@@ -257,7 +258,7 @@ unsafe fn retrieve(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_get(
+pub unsafe extern "C" fn situ_client_get(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -271,7 +272,7 @@ pub unsafe extern "C" fn situ_get(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_gets(
+pub unsafe extern "C" fn situ_client_gets(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -285,7 +286,7 @@ pub unsafe extern "C" fn situ_gets(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_get_and_touch(
+pub unsafe extern "C" fn situ_client_get_and_touch(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -300,7 +301,7 @@ pub unsafe extern "C" fn situ_get_and_touch(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_value_free(value: *mut SituValue) {
+pub unsafe extern "C" fn situ_client_value_free(value: *mut SituValue) {
     guard(|| {
         // SAFETY: the caller gives NULL or a value of this library.
         if let Some(value) = unsafe { value.as_mut() }
@@ -318,7 +319,7 @@ pub unsafe extern "C" fn situ_value_free(value: *mut SituValue) {
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_get_many(
+pub unsafe extern "C" fn situ_client_get_many(
     client: *const SituClient,
     keys: *const SituKey,
     count: usize,
@@ -372,7 +373,7 @@ unsafe fn with_value(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_set(
+pub unsafe extern "C" fn situ_client_set(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -390,7 +391,7 @@ pub unsafe extern "C" fn situ_set(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_add(
+pub unsafe extern "C" fn situ_client_add(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -408,7 +409,7 @@ pub unsafe extern "C" fn situ_add(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_replace(
+pub unsafe extern "C" fn situ_client_replace(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -427,7 +428,7 @@ pub unsafe extern "C" fn situ_replace(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_append(
+pub unsafe extern "C" fn situ_client_append(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -442,7 +443,7 @@ pub unsafe extern "C" fn situ_append(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_prepend(
+pub unsafe extern "C" fn situ_client_prepend(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -457,7 +458,7 @@ pub unsafe extern "C" fn situ_prepend(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_cas(
+pub unsafe extern "C" fn situ_client_cas(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -482,7 +483,7 @@ pub unsafe extern "C" fn situ_cas(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_delete(client: *const SituClient, key: *const c_void, key_bytes: usize) -> c_int {
+pub unsafe extern "C" fn situ_client_delete(client: *const SituClient, key: *const c_void, key_bytes: usize) -> c_int {
     let delete = |client: &Client, key: &[u8], _: &[u8]| Ok(ok_or(client.delete(key)?, MISS));
     // SAFETY: as the header says.
     unsafe { with_value(client, (key, key_bytes), (ptr::null(), 0), delete) }
@@ -491,7 +492,7 @@ pub unsafe extern "C" fn situ_delete(client: *const SituClient, key: *const c_vo
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_touch(
+pub unsafe extern "C" fn situ_client_touch(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -519,7 +520,7 @@ unsafe fn give_number(found: Option<u64>, number: *mut u64) -> c_int {
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_increment(
+pub unsafe extern "C" fn situ_client_increment(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -537,7 +538,7 @@ pub unsafe extern "C" fn situ_increment(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_decrement(
+pub unsafe extern "C" fn situ_client_decrement(
     client: *const SituClient,
     key: *const c_void,
     key_bytes: usize,
@@ -555,7 +556,7 @@ pub unsafe extern "C" fn situ_decrement(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_flush_all(client: *const SituClient, delay_seconds: u32) -> c_int {
+pub unsafe extern "C" fn situ_client_flush_all(client: *const SituClient, delay_seconds: u32) -> c_int {
     guard(|| {
         // SAFETY: the caller promises a client.
         unsafe { client_of(client)? }.flush_all(Duration::from_secs(delay_seconds.into()))?;
@@ -593,7 +594,7 @@ unsafe fn report(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_stats(
+pub unsafe extern "C" fn situ_client_stats(
     client: *const SituClient,
     topic: *const c_char,
     statistic: Option<Statistic>,
@@ -612,7 +613,7 @@ pub unsafe extern "C" fn situ_stats(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_version(
+pub unsafe extern "C" fn situ_client_version(
     client: *const SituClient,
     statistic: Option<Statistic>,
     context: *mut c_void,
@@ -632,7 +633,7 @@ pub unsafe extern "C" fn situ_version(
 /// # Safety
 /// See the header.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn situ_transports(
+pub unsafe extern "C" fn situ_client_transports(
     client: *const SituClient,
     statistic: Option<Statistic>,
     context: *mut c_void,

@@ -68,7 +68,7 @@ impl Keyspace {
     /// As [`first`](Keyspace::first) and [`delete`](Keyspace::delete); [`Error::LockTimeout`] if a transaction keeps
     /// the key locked.
     pub fn pop_first(&self) -> Result<Option<(Key, Value)>> {
-        self.pop(Side::Front, ReadOptions::default(), self.core.options.durability)
+        self.pop(Side::Front, ReadOptions::default(), None)
     }
 
     /// Removes the last key, like [`pop_first`](Keyspace::pop_first).
@@ -76,28 +76,37 @@ impl Keyspace {
     /// # Errors
     /// As [`pop_first`](Keyspace::pop_first).
     pub fn pop_last(&self) -> Result<Option<(Key, Value)>> {
-        self.pop(Side::Back, ReadOptions::default(), self.core.options.durability)
+        self.pop(Side::Back, ReadOptions::default(), None)
     }
 
     /// Removes the first key in a range, like [`pop_first`](Keyspace::pop_first). With ranges, a keyspace can hold
-    /// several queues.
+    /// several queues. `None` is the durability of the store's options.
     ///
     /// # Errors
     /// As [`pop_first`](Keyspace::pop_first).
-    pub fn pop_first_with(&self, range: impl KeyRange, durability: Durability) -> Result<Option<(Key, Value)>> {
-        self.pop(Side::Front, ReadOptions::default().within(&range), durability)
+    pub fn pop_first_with(
+        &self,
+        range: impl KeyRange,
+        durability: impl Into<Option<Durability>>,
+    ) -> Result<Option<(Key, Value)>> {
+        self.pop(Side::Front, ReadOptions::default().within(&range), durability.into())
     }
 
     /// Removes the last key in a range, like [`pop_first_with`](Keyspace::pop_first_with).
     ///
     /// # Errors
     /// As [`pop_first`](Keyspace::pop_first).
-    pub fn pop_last_with(&self, range: impl KeyRange, durability: Durability) -> Result<Option<(Key, Value)>> {
-        self.pop(Side::Back, ReadOptions::default().within(&range), durability)
+    pub fn pop_last_with(
+        &self,
+        range: impl KeyRange,
+        durability: impl Into<Option<Durability>>,
+    ) -> Result<Option<(Key, Value)>> {
+        self.pop(Side::Back, ReadOptions::default().within(&range), durability.into())
     }
 
-    fn pop(&self, side: Side, options: ReadOptions, durability: Durability) -> Result<Option<(Key, Value)>> {
-        let transaction_options = TransactionOptions::pessimistic().read_committed().durability(durability);
+    fn pop(&self, side: Side, options: ReadOptions, durability: Option<Durability>) -> Result<Option<(Key, Value)>> {
+        let transaction_options =
+            TransactionOptions { durability, ..TransactionOptions::pessimistic().read_committed() };
         loop {
             let Some(key) = self.key_at(side, options.clone())? else { return Ok(None) };
             let mut transaction = Transaction::begin(self, &transaction_options)?;

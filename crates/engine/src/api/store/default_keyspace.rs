@@ -70,8 +70,8 @@ on_the_default_keyspace! {
     fn last_key(&self) -> Option<Key>;
     fn pop_first(&self) -> Option<(Key, Value)>;
     fn pop_last(&self) -> Option<(Key, Value)>;
-    fn pop_first_with(&self, range: impl KeyRange, durability: Durability) -> Option<(Key, Value)>;
-    fn pop_last_with(&self, range: impl KeyRange, durability: Durability) -> Option<(Key, Value)>;
+    fn pop_first_with(&self, range: impl KeyRange, durability: impl Into<Option<Durability>>) -> Option<(Key, Value)>;
+    fn pop_last_with(&self, range: impl KeyRange, durability: impl Into<Option<Durability>>) -> Option<(Key, Value)>;
     fn cursor(&self) -> Cursor;
     fn cursor_with(&self, options: &ReadOptions) -> Cursor;
     fn compact(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> ();
