@@ -115,7 +115,7 @@ def java_command(program):
     found = re.search(r'version "(\d+)', version)
     if not found or int(found.group(1)) < 22:
         return None, "the JDK is older than 22: set JAVA_HOME"
-    folder = os.path.join(ROOT, "java")
+    folder = os.path.join(ROOT, "java", "client")
     built = subprocess.run(["mvn", "-q", "-B", "test-compile", "dependency:build-classpath", "-Dmdep.outputFile=target/classpath",
                             "-Dmdep.includeScope=test"], cwd=folder)
     if built.returncode:
