@@ -47,7 +47,8 @@
 // The kind of a transaction: it locks the keys that it writes or reads for update.
 #define SITU_PESSIMISTIC 0
 
-// The kind of a transaction: it takes no locks, and its commit returns SITU_ERROR_CONFLICT if another writer was there.
+// The kind of a transaction: it takes no locks, and its commit returns SITU_ERROR_CONFLICT if another writer was
+// there.
 #define SITU_OPTIMISTIC 1
 
 // All reads of the transaction see one moment.
@@ -81,7 +82,7 @@ typedef struct situ_options situ_options;
 // The memory behind a value.
 typedef struct situ_owner situ_owner;
 
-// What a store held at one moment. Threads share it.
+// The state of a store at one moment. Threads share it.
 typedef struct situ_snapshot situ_snapshot;
 
 // An open store. Threads share it.
@@ -100,7 +101,8 @@ typedef struct situ_read {
     // The first key behind those that a cursor may give; NULL for no such bound.
     const void *upper;
     size_t upper_bytes;
-    // The beginning of all keys that a cursor may give; NULL for no such bound. It stands alone, without the two above.
+    // The beginning of all keys that a cursor may give; NULL for no such bound. It stands alone, without the two
+    // above.
     const void *prefix;
     size_t prefix_bytes;
     // 1 if the read keeps no blocks in the cache: for a walk over much data.

@@ -5,7 +5,7 @@ use crate::error::{Failure, free, wrong};
 use std::ffi::{c_int, c_void};
 use store::{ReadOptions, Snapshot};
 
-/// What a store held at one moment. Threads share it.
+/// The state of a store at one moment. Threads share it.
 pub struct situ_snapshot(pub(crate) Snapshot);
 
 /// Options of a read. Set what you need and leave the rest 0. NULL stands for options that are all 0.
@@ -19,7 +19,8 @@ pub struct situ_read {
     /// The first key behind those that a cursor may give; NULL for no such bound.
     pub upper: *const c_void,
     pub upper_bytes: usize,
-    /// The beginning of all keys that a cursor may give; NULL for no such bound. It stands alone, without the two above.
+    /// The beginning of all keys that a cursor may give; NULL for no such bound. It stands alone, without the two
+    /// above.
     pub prefix: *const c_void,
     pub prefix_bytes: usize,
     /// 1 if the read keeps no blocks in the cache: for a walk over much data.

@@ -182,10 +182,11 @@ pub unsafe extern "C" fn situ_store_write(
     let write = |store: &Store| {
         // SAFETY: as the header says.
         let batch = mem::take(&mut unsafe { handle_mut(batch, "batch")? }.0);
-        Ok(match durability(durable)? {
+        match durability(durable)? {
             Some(durability) => store.write_with(batch, durability)?,
             None => store.write(batch)?,
-        })
+        }
+        Ok(())
     };
     // SAFETY: as the header says.
     unsafe { on(store, error, write) }

@@ -16,7 +16,8 @@ pub struct situ_transaction(pub(crate) Option<Transaction>);
 
 /// The kind of a transaction: it locks the keys that it writes or reads for update.
 pub const SITU_PESSIMISTIC: c_int = 0;
-/// The kind of a transaction: it takes no locks, and its commit returns SITU_ERROR_CONFLICT if another writer was there.
+/// The kind of a transaction: it takes no locks, and its commit returns SITU_ERROR_CONFLICT if another writer was
+/// there.
 pub const SITU_OPTIMISTIC: c_int = 1;
 
 /// All reads of the transaction see one moment.

@@ -119,6 +119,19 @@ fn a_program_with_the_static_library_takes_the_tour() {
     take(&LIBRARY.compile_static("tour.c", directory.path()), &[]);
 }
 
+/// The program of the guide is on its page as it is here.
+#[test]
+fn the_program_of_the_guide_runs() {
+    let home = Path::new(LIBRARY.home);
+    let program = std::fs::read_to_string(home.join("examples/guide.c")).unwrap();
+    let page = std::fs::read_to_string(home.join("../../docs/guide/c.md")).unwrap();
+    assert!(page.contains(&format!("```c\n{program}```")), "docs/guide/c.md has another program than examples/guide.c");
+    let directory = tempfile::tempdir().unwrap();
+    let mut guide = Command::new(LIBRARY.compile_shared("guide.c", directory.path()));
+    let said = run(guide.arg(directory.path().join("store")).env("LD_LIBRARY_PATH", LIBRARY.build()));
+    assert_eq!(said, "ada was born in 1815\ngrace was born in 1906\n");
+}
+
 /// Valgrind finds memory that is read or freed wrongly, and memory that nothing refers to at the end. Values that were
 /// never set are no error: LLVM reads the inside of an `Option` before it looks whether there is one.
 #[test]

@@ -1,6 +1,7 @@
 //! Options as texts, for programs that do not have them as fields: other languages, and files of settings.
 //!
-//! Texts are those of properties: a number in decimal, `true`, a name. So an option that a store shows can be set again.
+//! Texts are those of properties: a number in decimal, `true`, a name. So an option that a store shows can be set
+//! again.
 
 use super::{Durability, KeyspaceOptions, Options};
 use crate::{Error, Result};
