@@ -1,0 +1,88 @@
+package io.situ.store;
+
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.lang.ref.Reference;
+import java.util.concurrent.atomic.AtomicIntegerArray;
+import java.util.concurrent.locks.LockSupport;
+import java.util.function.LongConsumer;
+
+/**
+ * A handle that threads share. A call enters it and exits it; closing lets no further call enter, waits for those that
+ * have entered, and frees the handle.
+ *
+ * <p>Threads count their calls in different cache lines, or calls of many threads would wait for one line. That is why
+ * this is no shared {@code Arena}: it has one counter, and a segment in a struct ({@code situ_read.snapshot}) does not
+ * count there at all.
+ *
+ * <p><b>Invariant.</b> A call adds itself to a counter before it reads the address, and closing clears the address
+ * before it reads the counters. So one of the two sees the other.
+ */
+abstract sealed class Shared implements AutoCloseable permits Keyspace, Snapshot, Store {
+    private static final int STRIPES = Integer.highestOneBit(Math.clamp(Runtime.getRuntime().availableProcessors(), 1, 16));
+    private static final int INTS_PER_LINE = 16;
+    private static final int WAIT_NS = 20_000;
+    private static final VarHandle ADDRESS;
+
+    static {
+        try {
+            ADDRESS = MethodHandles.lookup().findVarHandle(Shared.class, "address", long.class);
+        } catch (ReflectiveOperationException impossible) {
+            throw new AssertionError(impossible);
+        }
+    }
+
+    private final AtomicIntegerArray calls = new AtomicIntegerArray((STRIPES + 1) * INTS_PER_LINE);
+    private final Leaks.Handle handle;
+    private volatile long address;
+
+    Shared(String kind, long address, LongConsumer free) {
+        this.address = address;
+        handle = Leaks.watch(this, kind, address, free);
+    }
+
+    /** Returns the address of the handle, which is not freed before {@link #exit}. */
+    final long enter(Scratch scratch) {
+        calls.getAndIncrement(line(scratch.number));
+        long open = address;
+        if (open == 0) {
+            exit(scratch);
+            throw new IllegalStateException(this + " is closed");
+        }
+        return open;
+    }
+
+    /** Ends a call that has entered. */
+    final void exit(Scratch scratch) {
+        calls.getAndDecrement(line(scratch.number));
+        // Or the garbage collector might find the object unreachable during the call, and free the handle.
+        Reference.reachabilityFence(this);
+    }
+
+    /** Returns the place of a thread's counter. The first line lies next to the array's length, which all calls read. */
+    private static int line(int number) {
+        return ((number & STRIPES - 1) + 1) * INTS_PER_LINE;
+    }
+
+    /** Does what belongs before the wait for other calls. */
+    void beforeClose(long open) {}
+
+    /** Closes the handle. The call waits for calls of other threads that have begun. A second call does nothing. */
+    @Override
+    public void close() {
+        long open = (long) ADDRESS.getAndSet(this, 0L);
+        if (open == 0) {
+            return;
+        }
+        try {
+            beforeClose(open);
+        } finally {
+            for (int number = 0; number < STRIPES; number++) {
+                while (calls.get(line(number)) != 0) {
+                    LockSupport.parkNanos(WAIT_NS);
+                }
+            }
+            handle.close();
+        }
+    }
+}
