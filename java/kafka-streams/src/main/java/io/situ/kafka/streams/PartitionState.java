@@ -1,0 +1,347 @@
+package io.situ.kafka.streams;
+
+import io.situ.store.Batch;
+import io.situ.store.Keyspace;
+import io.situ.store.ReadOptions;
+import io.situ.store.SituException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ConcurrentNavigableMap;
+import java.util.concurrent.ConcurrentSkipListMap;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.errors.InvalidStateStoreException;
+import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.StateStoreContext;
+import org.apache.kafka.streams.processor.internals.ChangelogRecordDeserializationHelper;
+import org.apache.kafka.streams.processor.internals.RecordBatchingStateRestoreCallback;
+import org.apache.kafka.streams.query.Position;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.internals.StoreQueryUtils;
+
+/**
+ * The state of one store and partition: an ordered map of bytes with the offset that it corresponds to. Every kind of
+ * store is a layout over it.
+ *
+ * <p><b>Commits.</b> Writes lie in the heap, in order of keys, until a commit. A commit writes them with the offsets, the
+ * position and the deleted ranges in one batch. Without exactly-once, writes may go to the store at any time: the
+ * changelog is read again from an older offset, which gives the same state.
+ *
+ * <p><b>Threads.</b> The thread of the task writes and commits. Queries read on other threads. A commit replaces the map
+ * of uncommitted writes after its batch is written, so a read finds each write in one place at least.
+ */
+final class PartitionState {
+    /** Kafka before 4.3 has no commit of a store: it flushes. */
+    private static final boolean KAFKA_COMMITS =
+            Arrays.stream(StateStore.class.getMethods()).anyMatch(method -> method.getName().equals("commit"));
+    /** The value that stands for a deletion. */
+    private static final byte[] DELETED = new byte[0];
+    /** The heap that a write takes besides its key and value. */
+    private static final long ENTRY_BYTES = 96;
+    /** The size of a batch of restored records. */
+    private static final long RESTORED_BYTES = 4L << 20;
+    /** Without exactly-once, writes wait in the heap only to save calls. */
+    private static final long WAITING_BYTES = 256L << 10;
+
+    private final String name;
+    private final Set<RangeIterator> iterators = ConcurrentHashMap.newKeySet();
+    private final List<byte[][]> deletedRanges = new ArrayList<>();
+
+    private StateStoreContext context;
+    private SharedStore.Place place;
+    private StateRecord record;
+    private boolean exactlyOnce;
+    private boolean consistent;
+    private long uncommittedMax;
+    private volatile long uncommittedBytes;
+    private volatile ConcurrentNavigableMap<byte[], byte[]> uncommitted = empty();
+    private volatile boolean open;
+
+    /** A change of a restored record before it is written; null if it is not to be written. */
+    interface Restored {
+        byte[] key(ConsumerRecord<byte[], byte[]> record);
+    }
+
+    PartitionState(String name) {
+        this.name = name;
+    }
+
+    private static ConcurrentNavigableMap<byte[], byte[]> empty() {
+        return new ConcurrentSkipListMap<>(Arrays::compareUnsigned);
+    }
+
+    /** Opens the state without registering a way to restore it. */
+    void open(StateStoreContext context) {
+        this.context = context;
+        Map<String, Object> configs = context.appConfigs();
+        exactlyOnce = StreamsConfig.EXACTLY_ONCE_V2.equals(
+                String.valueOf(configs.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG)));
+        uncommittedMax = exactlyOnce ? SituConfig.uncommittedBytes(configs) : WAITING_BYTES;
+        consistent = StreamsConfig.InternalConfig.getBoolean(
+                configs, StreamsConfig.InternalConfig.IQ_CONSISTENCY_OFFSET_VECTOR_ENABLED, false);
+        place = SharedStore.open(context.stateDir().toPath(), name, configs);
+        record = StateRecord.decode(place.record());
+        uncommitted = empty();
+        open = true;
+    }
+
+    /** Opens the state. The changelog restores the keys that {@code restored} returns. */
+    void open(StateStoreContext context, StateStore root, Restored restored) {
+        open(context);
+        register(root, records -> restore(records, restored));
+    }
+
+    void register(StateStore root, RecordBatchingStateRestoreCallback restore) {
+        context.register(root, restore, () -> {});
+    }
+
+    StateStoreContext context() {
+        return context;
+    }
+
+    /** Returns a value, or null. */
+    byte[] get(byte[] key) {
+        checkOpen();
+        byte[] held = uncommitted.get(key);
+        if (held != null) {
+            return held == DELETED ? null : held;
+        }
+        return guarded(() -> place.keyspace().get(key));
+    }
+
+    /** Sets the value of a key, or deletes it if the value is null, as an effect of the record that is processed. */
+    void put(byte[] key, byte[] value) {
+        checkOpen();
+        synchronized (record.position) {
+            StoreQueryUtils.updatePosition(record.position, context);
+            byte[] now = value == null ? DELETED : value;
+            byte[] before = uncommitted.put(key, now);
+            uncommittedBytes += now.length - (before == null ? -key.length - ENTRY_BYTES : before.length);
+        }
+        if (uncommittedBytes > uncommittedMax) {
+            record.ahead = exactlyOnce;
+            write(exactlyOnce);
+        }
+    }
+
+    /** Deletes the keys from {@code begin} on and before {@code end}, which are not read any more, with the next commit. */
+    void forget(byte[] begin, byte[] end) {
+        checkOpen();
+        ConcurrentNavigableMap<byte[], byte[]> gone = uncommitted.subMap(begin, true, end, false);
+        for (Map.Entry<byte[], byte[]> entry : gone.entrySet()) {
+            uncommittedBytes -= entry.getKey().length + entry.getValue().length + ENTRY_BYTES;
+        }
+        gone.clear();
+        deletedRanges.add(new byte[][] {begin, end});
+    }
+
+    /** Returns the entries from {@code begin} on and before {@code end}. Null stands for no bound. */
+    KeyValueIterator<Bytes, byte[]> range(byte[] begin, byte[] end, boolean forward) {
+        checkOpen();
+        // The map comes first: what a commit takes out of it is in the store by then.
+        ConcurrentNavigableMap<byte[], byte[]> held = uncommitted;
+        if (begin != null && end != null) {
+            held = Arrays.compareUnsigned(begin, end) < 0 ? held.subMap(begin, true, end, false) : empty();
+        } else if (begin != null) {
+            held = held.tailMap(begin, true);
+        } else if (end != null) {
+            held = held.headMap(end, false);
+        }
+        ReadOptions options = ReadOptions.DEFAULT.range(begin, end);
+        ReadOptions directed = forward ? options : options.reverse();
+        RangeIterator iterator = guarded(() -> new RangeIterator(place.keyspace().iterator(directed), forward));
+        iterator.start(forward ? held : held.descendingMap());
+        iterators.add(iterator);
+        iterator.onClose(() -> iterators.remove(iterator));
+        if (!open) {
+            // The store was closed meanwhile, and may have missed this iterator.
+            iterator.close();
+            checkOpen();
+        }
+        return iterator;
+    }
+
+    static boolean isDeleted(byte[] value) {
+        return value == DELETED;
+    }
+
+    long uncommittedBytes() {
+        return uncommittedBytes;
+    }
+
+    long property(String property) {
+        checkOpen();
+        return guarded(() -> place.keyspace().property(property));
+    }
+
+    long sharedProperty(String property) {
+        checkOpen();
+        return guarded(() -> place.shared().store().property(property));
+    }
+
+    long approximateEntries() {
+        checkOpen();
+        return property("approximate_keys") + uncommitted.size();
+    }
+
+    /** Writes restored records at once: they are committed. */
+    private void restore(Collection<ConsumerRecord<byte[], byte[]>> records, Restored restored) {
+        try (Batch batch = new Batch()) {
+            for (ConsumerRecord<byte[], byte[]> restoredRecord : records) {
+                byte[] key = restored.key(restoredRecord);
+                if (key == null) {
+                    continue;
+                }
+                restored(restoredRecord);
+                add(batch, key, restoredRecord.value() == null ? DELETED : restoredRecord.value());
+                if (batch.bytes() > RESTORED_BYTES) {
+                    place.shared().store().write(batch);
+                }
+            }
+            guarded(() -> {
+                place.shared().store().write(batch);
+                return null;
+            });
+        }
+    }
+
+    /** Takes over what a restored record says of the position. */
+    void restored(ConsumerRecord<byte[], byte[]> restoredRecord) {
+        synchronized (record.position) {
+            ChangelogRecordDeserializationHelper.applyChecksAndUpdatePosition(restoredRecord, consistent, record.position);
+        }
+    }
+
+    /** Writes restored entries that went the way of puts. They are committed. */
+    void writeRestored() {
+        write(false);
+    }
+
+    private void add(Batch batch, byte[] key, byte[] value) {
+        if (value == DELETED) {
+            batch.delete(place.keyspace(), key);
+        } else {
+            batch.put(place.keyspace(), key, value);
+        }
+    }
+
+    /** Commits: the writes until now are one state with these offsets. */
+    void commit(Map<TopicPartition, Long> offsets) {
+        if (!open) {
+            return;
+        }
+        Map<TopicPartition, Long> before = new HashMap<>(record.offsets);
+        if (offsets.isEmpty()) {
+            record.offsets.clear();
+        }
+        offsets.forEach((partition, offset) -> {
+            if (offset == null) {
+                record.offsets.remove(partition);
+            } else {
+                record.offsets.put(partition, offset);
+            }
+        });
+        if (uncommitted.isEmpty() && deletedRanges.isEmpty() && !record.ahead && before.equals(record.offsets)) {
+            return;
+        }
+        record.ahead = false;
+        write(true);
+    }
+
+    /** Writes what lies in the heap, for Kafka before 4.3. */
+    void flush() {
+        if (open && !KAFKA_COMMITS) {
+            write(true);
+        }
+    }
+
+    Long committedOffset(TopicPartition partition) {
+        checkOpen();
+        return record.ahead ? null : record.offsets.get(partition);
+    }
+
+    /** Moves the uncommitted writes to the store, in one batch; with the record if {@code withRecord}. */
+    private void write(boolean withRecord) {
+        try (Batch batch = new Batch()) {
+            for (byte[][] range : deletedRanges) {
+                batch.deleteRange(place.keyspace(), range[0], range[1]);
+            }
+            uncommitted.forEach((key, value) -> add(batch, key, value));
+            if (withRecord) {
+                synchronized (record.position) {
+                    batch.put(place.shared().records(), StateRecord.key(place.name()), record.encode());
+                }
+            }
+            guarded(() -> {
+                place.shared().store().write(batch);
+                return null;
+            });
+        }
+        deletedRanges.clear();
+        uncommittedBytes = 0;
+        uncommitted = empty();
+    }
+
+    Position position() {
+        return record == null ? Position.emptyPosition() : record.position;
+    }
+
+    boolean isOpen() {
+        return open;
+    }
+
+    /** Closes the state as of the last commit. */
+    void close() {
+        if (!open) {
+            return;
+        }
+        open = false;
+        iterators.forEach(RangeIterator::close);
+        uncommitted = empty();
+        uncommittedBytes = 0;
+        deletedRanges.clear();
+        place.shared().close(place);
+    }
+
+    void checkOpen() {
+        if (!open) {
+            throw new InvalidStateStoreException("Store " + name + " is currently closed");
+        }
+    }
+
+    private interface Call<T> {
+        T run();
+    }
+
+    /** Runs a call of the store, and turns its errors into those of Kafka Streams. */
+    private <T> T guarded(Call<T> call) {
+        try {
+            return call.run();
+        } catch (IllegalStateException closed) {
+            checkOpen();
+            throw closed;
+        } catch (SituException failure) {
+            checkOpen();
+            throw new ProcessorStateException("Error in the store " + name, failure);
+        }
+    }
+
+    /** Returns the first key behind {@code key}. */
+    static byte[] behind(byte[] key) {
+        return Arrays.copyOf(key, key.length + 1);
+    }
+
+    static byte[] bytesOf(Bytes key, String what) {
+        return Objects.requireNonNull(key, what + " cannot be null").get();
+    }
+}

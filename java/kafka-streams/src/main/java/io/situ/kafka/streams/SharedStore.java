@@ -1,0 +1,156 @@
+package io.situ.kafka.streams;
+
+import io.situ.store.Keyspace;
+import io.situ.store.Store;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Map;
+import java.util.Set;
+import java.util.regex.Pattern;
+import org.apache.kafka.streams.errors.ProcessorStateException;
+
+/**
+ * The store of Situ that all stores of an application share. It is open as long as one of them is.
+ *
+ * <p>Kafka Streams removes the state of a task by deleting the task's directory: when the task has moved away, when the
+ * state is damaged, when a user cleans up. The keyspaces do not lie there, so each store has a small file there that
+ * stands for its keyspace: its marker. A keyspace without a marker is dropped.
+ */
+final class SharedStore {
+    private static final Pattern TASK = Pattern.compile("\\d+_\\d+|global");
+    private static final String DIRECTORY = "situ";
+    private static final String MARKER = ".situ";
+    /** The keyspace of the records that describe the others. */
+    private static final String RECORDS = "kafka-streams";
+
+    private static final Map<Path, SharedStore> OPEN = new HashMap<>();
+
+    private final Path application;
+    private final Store store;
+    private final Keyspace records;
+    private final Set<String> used = new HashSet<>();
+    private int users;
+
+    private SharedStore(Path application, Map<String, ?> configs) throws IOException {
+        this.application = application;
+        Path directory = Files.createDirectories(application.resolve(DIRECTORY));
+        store = Store.open(directory, SituConfig.options(configs));
+        records = store.keyspace(RECORDS);
+    }
+
+    /** The keyspace of one store and partition, and what it takes to describe it. */
+    record Place(SharedStore shared, String name, Keyspace keyspace, byte[] record) {}
+
+    /**
+     * Returns the place of the store {@code name} of the task whose directory is {@code task}: as it was left, or empty
+     * if its marker is gone.
+     */
+    static Place open(Path task, String name, Map<String, ?> configs) {
+        synchronized (OPEN) {
+            Path application = applicationOf(task);
+            SharedStore shared = null;
+            try {
+                shared = OPEN.get(application);
+                if (shared == null) {
+                    shared = new SharedStore(application, configs);
+                    OPEN.put(application, shared);
+                }
+                shared.users++;
+                return shared.place(task, name);
+            } catch (IOException | RuntimeException failure) {
+                if (shared != null) {
+                    shared.leave();
+                }
+                throw new ProcessorStateException("Error opening the store " + name + " in " + application, failure);
+            }
+        }
+    }
+
+    /** Returns the directory of the application to which a task's directory belongs. */
+    private static Path applicationOf(Path task) {
+        Path absolute = task.toAbsolutePath().normalize();
+        if (!TASK.matcher(absolute.getFileName().toString()).matches()) {
+            return absolute;
+        }
+        Path parent = absolute.getParent();
+        String name = parent.getFileName() == null ? "" : parent.getFileName().toString();
+        return name.startsWith("__") && name.endsWith("__") ? parent.getParent() : parent;
+    }
+
+    private Place place(Path task, String name) throws IOException {
+        String keyspace = application.relativize(task.toAbsolutePath().normalize()) + "/" + name;
+        dropUnmarked(keyspace);
+        if (!used.add(keyspace)) {
+            throw new IllegalStateException("the store " + name + " of " + task + " is open already");
+        }
+        Path marker = markerOf(keyspace);
+        byte[] record = records.get(StateRecord.key(keyspace));
+        boolean marked = Files.exists(marker);
+        if (!marked && record != null) {
+            drop(keyspace);
+            record = null;
+        }
+        Keyspace opened = store.keyspace(keyspace);
+        if (record == null) {
+            // First the record, then the marker: a marker without a record stands for nothing.
+            record = new StateRecord().encode();
+            records.put(StateRecord.key(keyspace), record);
+        }
+        if (!marked) {
+            Files.createDirectories(marker.getParent());
+            Files.write(marker, new byte[0]);
+        }
+        return new Place(this, keyspace, opened, record);
+    }
+
+    private Path markerOf(String keyspace) {
+        return application.resolve(keyspace + MARKER);
+    }
+
+    /** Drops keyspaces whose tasks have gone, but for {@code kept}. */
+    private void dropUnmarked(String kept) {
+        for (String name : store.keyspaceNames()) {
+            boolean ours = name.indexOf('/') >= 0;
+            if (ours && !name.equals(kept) && !used.contains(name) && !Files.exists(markerOf(name))) {
+                drop(name);
+            }
+        }
+    }
+
+    private void drop(String keyspace) {
+        // The record goes last: a keyspace that a crash leaves behind is found again.
+        if (store.keyspaceNames().contains(keyspace)) {
+            store.dropKeyspace(keyspace);
+        }
+        records.delete(StateRecord.key(keyspace));
+    }
+
+    Store store() {
+        return store;
+    }
+
+    Keyspace records() {
+        return records;
+    }
+
+    /** Gives a place back. Its keyspace is dropped if its marker has gone meanwhile. */
+    void close(Place place) {
+        synchronized (OPEN) {
+            place.keyspace().close();
+            used.remove(place.name());
+            leave();
+        }
+    }
+
+    private void leave() {
+        users--;
+        if (users == 0) {
+            OPEN.remove(application);
+            records.close();
+            store.close();
+        }
+    }
+}

@@ -1,0 +1,80 @@
+package io.situ.kafka.streams;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Random;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.query.PositionBound;
+import org.apache.kafka.streams.query.QueryConfig;
+import org.apache.kafka.streams.query.VersionedKeyQuery;
+import org.apache.kafka.streams.state.Stores;
+import org.apache.kafka.streams.state.VersionedBytesStoreSupplier;
+import org.apache.kafka.streams.state.VersionedKeyValueStore;
+import org.apache.kafka.test.InternalMockProcessorContext;
+import org.apache.kafka.test.StreamsTestUtils;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Versioned stores answer as those in RocksDB do, whatever the order of times. */
+class VersionedStoreTest {
+    private static final Duration HISTORY = Duration.ofSeconds(60);
+
+    @TempDir
+    Path directory;
+
+    private VersionedKeyValueStore<String, String> open(VersionedBytesStoreSupplier supplier, String place) {
+        var context = new InternalMockProcessorContext<>(
+                directory.resolve(place).toFile(),
+                Serdes.String(),
+                Serdes.String(),
+                new StreamsConfig(StreamsTestUtils.getStreamsConfig()));
+        context.setTime(1);
+        var store = Stores.versionedKeyValueStoreBuilder(supplier, Serdes.String(), Serdes.String())
+                .withLoggingDisabled()
+                .build();
+        store.init(context, store);
+        return store;
+    }
+
+    @Test
+    void answersAreThoseOfRocksDb() {
+        var expected = open(Stores.persistentVersionedKeyValueStore("versions", HISTORY), "rocksdb");
+        var store = open(SituStores.versionedKeyValueStore("versions", HISTORY), "situ");
+        Random random = new Random(35);
+        long now = 1_000_000;
+        int found = 0;
+        for (int step = 0; step < 20_000; step++) {
+            now += random.nextInt(40);
+            String key = "k".repeat(1 + random.nextInt(3)) + random.nextInt(4);
+            long time = now - (random.nextInt(3) == 0 ? random.nextInt(90_000) : 0);
+            String what = "step " + step + ": " + key + " at " + time;
+            switch (random.nextInt(4)) {
+                case 0 -> {
+                    String value = random.nextInt(5) == 0 ? null : "v" + step;
+                    assertEquals(expected.put(key, value, time), store.put(key, value, time), what);
+                }
+                case 1 -> {
+                    if (random.nextInt(4) == 0) {
+                        assertEquals(expected.delete(key, time), store.delete(key, time), what);
+                    }
+                }
+                case 2 -> assertEquals(expected.get(key), store.get(key), what);
+                default -> {
+                    var record = expected.get(key, time);
+                    assertEquals(record, store.get(key, time), what);
+                    found += record == null ? 0 : 1;
+                }
+            }
+        }
+        assertTrue(found > 1000, "found " + found);
+        var query = VersionedKeyQuery.<String, String>withKey("kk1");
+        var answer = store.query(query, PositionBound.unbounded(), new QueryConfig(false));
+        assertEquals(expected.get("kk1"), answer.getResult());
+        expected.close();
+        store.close();
+    }
+}
