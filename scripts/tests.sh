@@ -135,7 +135,8 @@ junit_result() {
             name = substr($0, 11); gsub(" ", "_", name); class = name; sub(/\(.*/, "", class); sub(/\.[^.]*$/, "", class)
             print "FLAKY java:" class ":" substr(name, length(class) + 2) " -"
         }
-        /^\[[A-Z]+\] Tests run: [0-9, A-Za-z:]*$/ { gsub(",", ""); run = $4; failed = $6 + $8 + $12; skipped = $10 }
+        # One line for each module. $12 is the number of flakes, where there are any.
+        /^\[[A-Z]+\] Tests run: [0-9, A-Za-z:]*$/ { gsub(",", ""); run += $4; failed += $6 + $8 + $12; skipped += $10; flakes = 0 }
         END {
             if (run == "") exit 1
             printf "test result: %s. %d passed; %d failed; %d ignored\n", failed ? "FAILED" : "ok", run - failed - skipped, failed, skipped
@@ -143,21 +144,23 @@ junit_result() {
     ' "$1"
 }
 
-# Maven asks the network only for what its repository lacks: `java/pom.xml` names every version.
+# Maven asks the network only for what its repository lacks: the files `pom.xml` name every version.
 junit() {
     local log=$1 java=${JAVA_HOME:+$JAVA_HOME/bin/}java why= version target output code=0
     version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p') || true
     command -v mvn >/dev/null || why='mvn is missing (Debian, Ubuntu: sudo apt-get install maven)'
     [ "${version:-0}" -ge 22 ] || why="${why:+$why, and }${version:+JDK $version is older than 22: }JAVA_HOME has to name a JDK from 22 on"
-    [ -z "$why" ] || { echo "SKIPPED: the JUnit tests of the Java client: $why" | tee -a "$log"; return 0; }
     target=$(cargo metadata --format-version 1 --no-deps --locked | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+    [ -f "$target/debug/libsitu.so" ] || why="${why:+$why, and }the tests of situ-c have to build libsitu.so first"
+    [ -z "$why" ] || { echo "SKIPPED: the JUnit tests of java/: $why" | tee -a "$log"; return 0; }
     output=$(mktemp)
-    mvn -B -Dstyle.color=never -Dsurefire.rerunFailingTestsCount=1 "-Dsitu.program=$target/debug/situ" -f java test 2>&1 |
+    mvn -B --fail-at-end -Dstyle.color=never -Dsurefire.rerunFailingTestsCount=1 "-Dsitu.program=$target/debug/situ" \
+        "-Dsitu.library=$target/debug" -f java test 2>&1 |
         sed 's/\x1b\[0m//g' | tee -a "$log" "$output" || code=$?
     if junit_result "$output" | tee -a "$log"; then
         :
     elif why=$(grep -m 1 -E 'Could not (transfer|resolve)' "$output"); then
-        echo "SKIPPED: the JUnit tests of the Java client: Maven cannot fetch what they need" | tee -a "$log"
+        echo "SKIPPED: the JUnit tests of java/: Maven cannot fetch what they need" | tee -a "$log"
         code=0
     fi
     rm -f "$output"
@@ -307,7 +310,8 @@ test result: FAILED. 5 passed; 2 failed; 0 ignored"
     printf '#!/bin/sh\necho "openjdk version \\"%s.0.1\\"" >&2\n' "\$(cat '$folder/jdk/version')" >"$folder/jdk/bin/java"
     printf '#!/bin/sh\ncat "%s/says"; printf "\\033[0m"; exit $(cat "%s/code")\n' "$folder" "$folder" >"$folder/mvn"
     chmod +x "$folder/jdk/bin/java" "$folder/mvn"
-    printf '#!/bin/sh\necho {\\"target_directory\\":\\"/t\\"}\n' >"$folder/cargo"
+    printf '#!/bin/sh\necho {\\"target_directory\\":\\"%s/target\\"}\n' "$folder" >"$folder/cargo"
+    mkdir -p "$folder/target/debug" && touch "$folder/target/debug/libsitu.so"
     try_junit() {
         cat >"$folder/says"
         echo "$1" >"$folder/jdk/version"
@@ -318,7 +322,7 @@ test result: FAILED. 5 passed; 2 failed; 0 ignored"
         said=$(summary "$folder/log")
     }
     try_junit 17 0 </dev/null
-    expect "an old JDK" "$code $said" "0 SKIPPED: the JUnit tests of the Java client: JDK 17 is older than 22: JAVA_HOME has to name a JDK from 22 on
+    expect "an old JDK" "$code $said" "0 SKIPPED: the JUnit tests of java/: JDK 17 is older than 22: JAVA_HOME has to name a JDK from 22 on
 0 passed, 0 failed, 1 kinds of things skipped"
     try_junit 25 0 <<<"SKIPPED: no memcached
 [INFO] Tests run: 4, Failures: 0, Errors: 0, Skipped: 0, Time elapsed: 1 s -- in io.situ.ATest
@@ -333,10 +337,11 @@ $words
 SKIPPED: no memcached
 7 passed, 0 failed, 1 kinds of things skipped"
     try_junit 25 1 <<<"$words
+[INFO] Tests run: 5, Failures: 0, Errors: 0, Skipped: 1
 [ERROR] Tests run: 9, Failures: 1, Errors: 2, Skipped: 0"
-    expect "JUnit tests that fail" "$code $said" "1 6 passed, 3 failed, 0 kinds of things skipped"
+    expect "JUnit tests of two modules, of which one fails" "$code $said" "1 10 passed, 3 failed, 0 kinds of things skipped"
     try_junit 25 1 <<<"[ERROR] Could not transfer artifact org.junit:x from/to central: Unknown host"
-    expect "no network" "$code $said" "0 SKIPPED: the JUnit tests of the Java client: Maven cannot fetch what they need
+    expect "no network" "$code $said" "0 SKIPPED: the JUnit tests of java/: Maven cannot fetch what they need
 0 passed, 0 failed, 1 kinds of things skipped"
     try_junit 25 1 <<<"[ERROR] COMPILATION ERROR"
     expect "Java that does not compile" "$code $said" "1 0 passed, 0 failed, 0 kinds of things skipped"
