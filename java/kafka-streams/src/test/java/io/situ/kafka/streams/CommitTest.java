@@ -1,0 +1,270 @@
+package io.situ.kafka.streams;
+
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Random;
+import java.util.TreeMap;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.common.utils.Utils;
+import org.apache.kafka.streams.KeyValue;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.errors.InvalidStateStoreException;
+import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.test.InternalMockProcessorContext;
+import org.apache.kafka.test.StreamsTestUtils;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+
+/** What a store holds after a commit, after a crash, and after its task's directory was removed. */
+class CommitTest {
+    private static final TopicPartition CHANGELOG = new TopicPartition("changelog", 0);
+
+    @TempDir
+    Path application;
+
+    private InternalMockProcessorContext<?, ?> context(int partition, String guarantee, Map<String, String> more) {
+        Properties settings = StreamsTestUtils.getStreamsConfig("application", "nowhere:9092", new Properties());
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, guarantee);
+        settings.put(SituConfig.MEMORY_BYTES, "8388608");
+        settings.putAll(more);
+        File task = application.resolve("0_" + partition).toFile();
+        task.mkdirs();
+        var context = new InternalMockProcessorContext<>(
+                task, Serdes.ByteArray(), Serdes.ByteArray(), new StreamsConfig(settings));
+        context.setTime(1);
+        return context;
+    }
+
+    private KeyValueStore<Bytes, byte[]> open(int partition, String guarantee, Map<String, String> more) {
+        KeyValueStore<Bytes, byte[]> store = SituStores.keyValueStore("store").get();
+        store.init(context(partition, guarantee, more), store);
+        return store;
+    }
+
+    private KeyValueStore<Bytes, byte[]> open(String guarantee) {
+        return open(0, guarantee, Map.of());
+    }
+
+    private static Bytes key(String text) {
+        return Bytes.wrap(bytes(text));
+    }
+
+    private static byte[] bytes(String text) {
+        return text.getBytes(StandardCharsets.UTF_8);
+    }
+
+    private static List<String> entries(KeyValueIterator<Bytes, byte[]> iterator) {
+        List<String> entries = new ArrayList<>();
+        try (iterator) {
+            while (iterator.hasNext()) {
+                KeyValue<Bytes, byte[]> entry = iterator.next();
+                entries.add(new String(entry.key.get(), StandardCharsets.UTF_8) + "="
+                        + new String(entry.value, StandardCharsets.UTF_8));
+            }
+        }
+        return entries;
+    }
+
+    /** Under exactly-once, a close without a commit is a crash: Kafka Streams commits before it closes. */
+    @Test
+    void aCrashLeavesTheStateOfTheLastCommit() {
+        KeyValueStore<Bytes, byte[]> store = open(StreamsConfig.EXACTLY_ONCE_V2);
+        assertNull(store.committedOffset(CHANGELOG));
+        store.put(key("a"), bytes("1"));
+        store.put(key("b"), bytes("1"));
+        store.commit(Map.of(CHANGELOG, 2L));
+        store.put(key("a"), bytes("2"));
+        store.delete(key("b"));
+        store.put(key("c"), bytes("2"));
+        assertEquals(List.of("a=2", "c=2"), entries(store.all()));
+        assertEquals(List.of("c=2", "a=2"), entries(store.reverseAll()));
+        store.close();
+        assertThrows(InvalidStateStoreException.class, () -> store.get(key("a")));
+
+        KeyValueStore<Bytes, byte[]> again = open(StreamsConfig.EXACTLY_ONCE_V2);
+        assertEquals(2L, again.committedOffset(CHANGELOG));
+        assertEquals(List.of("a=1", "b=1"), entries(again.all()));
+        // A commit without offsets removes them: the state is about to be restored from the beginning.
+        again.commit(Map.of());
+        assertNull(again.committedOffset(CHANGELOG));
+        Map<TopicPartition, Long> unknown = new HashMap<>();
+        again.commit(Map.of(CHANGELOG, 7L));
+        unknown.put(CHANGELOG, null);
+        again.commit(unknown);
+        again.close();
+        KeyValueStore<Bytes, byte[]> last = open(StreamsConfig.EXACTLY_ONCE_V2);
+        assertNull(last.committedOffset(CHANGELOG));
+        last.close();
+    }
+
+    /** Writes beyond the limit go to the disk. A crash then leaves a state of which nothing is known. */
+    @Test
+    void aStateThatIsAheadHasNoOffset() {
+        Map<String, String> small = Map.of(SituConfig.UNCOMMITTED_BYTES, "1000");
+        KeyValueStore<Bytes, byte[]> store = open(0, StreamsConfig.EXACTLY_ONCE_V2, small);
+        store.put(key("a"), bytes("1"));
+        store.commit(Map.of(CHANGELOG, 1L));
+        for (int number = 0; number < 20; number++) {
+            store.put(key("a" + number), new byte[100]);
+        }
+        assertEquals(21, entries(store.all()).size());
+        store.close();
+        KeyValueStore<Bytes, byte[]> again = open(0, StreamsConfig.EXACTLY_ONCE_V2, small);
+        assertNull(again.committedOffset(CHANGELOG), "Kafka Streams restores the state from the beginning");
+        again.commit(Map.of(CHANGELOG, 30L));
+        again.close();
+        KeyValueStore<Bytes, byte[]> last = open(0, StreamsConfig.EXACTLY_ONCE_V2, small);
+        assertEquals(30L, last.committedOffset(CHANGELOG));
+        last.close();
+    }
+
+    @Test
+    void aStateIsEmptyWhenTheDirectoryOfItsTaskWasRemoved() throws IOException {
+        KeyValueStore<Bytes, byte[]> first = open(0, StreamsConfig.AT_LEAST_ONCE, Map.of());
+        KeyValueStore<Bytes, byte[]> second = open(1, StreamsConfig.AT_LEAST_ONCE, Map.of());
+        first.put(key("a"), bytes("1"));
+        first.commit(Map.of(CHANGELOG, 1L));
+        second.put(key("a"), bytes("2"));
+        second.commit(Map.of(CHANGELOG, 2L));
+        first.close();
+        Utils.delete(application.resolve("0_0").toFile());
+        KeyValueStore<Bytes, byte[]> again = open(0, StreamsConfig.AT_LEAST_ONCE, Map.of());
+        assertNull(again.committedOffset(CHANGELOG));
+        assertEquals(List.of(), entries(again.all()));
+        assertEquals(List.of("a=2"), entries(second.all()));
+        again.close();
+        second.close();
+
+        // A task that has gone for good: its keyspace goes when another store is opened.
+        Utils.delete(application.resolve("0_1").toFile());
+        open(StreamsConfig.AT_LEAST_ONCE).close();
+        try (var store = io.situ.store.Store.openReadOnly(application.resolve("situ"), new io.situ.store.Options())) {
+            assertEquals(List.of("0_0/store", "default", "kafka-streams"), store.keyspaceNames().stream().sorted().toList());
+        }
+    }
+
+    @Test
+    void aStoreIsNotOpenTwice() {
+        KeyValueStore<Bytes, byte[]> store = open(StreamsConfig.AT_LEAST_ONCE);
+        assertThrows(ProcessorStateException.class, () -> open(StreamsConfig.AT_LEAST_ONCE));
+        store.put(key("a"), bytes("1"));
+        assertEquals(List.of("a=1"), entries(store.all()));
+        store.close();
+        assertFalse(store.isOpen());
+        store.close();
+    }
+
+    @Test
+    void settingsThatAreWrongAreErrors() {
+        for (Map<String, String> wrong : List.of(
+                Map.of(SituConfig.MEMORY_BYTES, "1"), Map.of(SituConfig.MEMORY_BYTES, "much"),
+                Map.of(SituConfig.UNCOMMITTED_BYTES, "-1"))) {
+            Exception error = assertThrows(Exception.class, () -> open(0, StreamsConfig.EXACTLY_ONCE_V2, wrong));
+            assertTrue((error.getMessage() + error.getCause()).contains("situ."), error.toString());
+        }
+        open(StreamsConfig.AT_LEAST_ONCE).close();
+    }
+
+    /** Segments that have expired are deleted as ranges, and their space is free after the next flush. */
+    @Test
+    void windowsThatHaveExpiredGo() {
+        WindowStore<Bytes, byte[]> windows =
+                SituStores.windowStore("windows", Duration.ofMinutes(10), Duration.ofMinutes(1), false).get();
+        windows.init(context(0, StreamsConfig.EXACTLY_ONCE_V2, Map.of()), windows);
+        long minute = 60_000;
+        for (long time = 0; time < 100 * minute; time += minute) {
+            windows.put(key("k" + time % 7), bytes("v" + time), time);
+            if (time % (5 * minute) == 0) {
+                windows.commit(Map.of(CHANGELOG, time));
+            }
+        }
+        windows.commit(Map.of(CHANGELOG, 1L));
+        try (var all = windows.all()) {
+            int count = 0;
+            while (all.hasNext()) {
+                assertTrue(all.next().key.window().start() >= 89 * minute);
+                count++;
+            }
+            assertEquals(10, count);
+        }
+        windows.close();
+        try (var store = io.situ.store.Store.openReadOnly(application.resolve("situ"), new io.situ.store.Options());
+                var keyspace = store.existingKeyspace("0_0/windows");
+                var entries = keyspace.iterator()) {
+            int count = 0;
+            for (; entries.hasNext(); entries.next()) {
+                count++;
+            }
+            // The retention of ten minutes, and the rest of the oldest segment of five.
+            assertTrue(count >= 10 && count <= 15, "stored: " + count);
+        }
+    }
+
+    /** Random writes, commits and crashes: the state is a model's, and iterators see it both ways. */
+    @ParameterizedTest
+    @ValueSource(strings = {StreamsConfig.AT_LEAST_ONCE, StreamsConfig.EXACTLY_ONCE_V2})
+    void theStateIsThatOfAModel(String guarantee) {
+        Random random = new Random(35);
+        TreeMap<String, String> committed = new TreeMap<>();
+        for (int life = 0; life < 20; life++) {
+            KeyValueStore<Bytes, byte[]> store = open(guarantee);
+            TreeMap<String, String> model = new TreeMap<>(committed);
+            for (int step = 0; step < 500; step++) {
+                String key = "k" + random.nextInt(50);
+                switch (random.nextInt(10)) {
+                    case 0 -> {
+                        store.delete(key(key));
+                        model.remove(key);
+                    }
+                    case 1 -> {
+                        store.commit(Map.of(CHANGELOG, (long) step));
+                        committed = new TreeMap<>(model);
+                    }
+                    case 2 -> {
+                        String other = "k" + random.nextInt(50);
+                        String from = key.compareTo(other) < 0 ? key : other;
+                        String to = from.equals(key) ? other : key;
+                        List<String> expected = new ArrayList<>();
+                        model.subMap(from, true, to, true).forEach((name, value) -> expected.add(name + "=" + value));
+                        assertEquals(expected, entries(store.range(key(from), key(to))));
+                        assertEquals(expected.reversed(), entries(store.reverseRange(key(from), key(to))));
+                    }
+                    case 3 -> assertArrayEquals(
+                            model.get(key) == null ? null : bytes(model.get(key)), store.get(key(key)));
+                    default -> {
+                        store.put(key(key), bytes("v" + step));
+                        model.put(key, "v" + step);
+                    }
+                }
+            }
+            if (guarantee.equals(StreamsConfig.AT_LEAST_ONCE)) {
+                // Without exactly-once, the changelog is read again: the test has none, so it ends with a commit.
+                store.commit(Map.of(CHANGELOG, 1L));
+                committed = new TreeMap<>(model);
+            }
+            store.close();
+        }
+    }
+}
