@@ -24,7 +24,9 @@ import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.internals.ChangelogRecordDeserializationHelper;
+import org.apache.kafka.streams.processor.internals.InternalProcessorContext;
 import org.apache.kafka.streams.processor.internals.RecordBatchingStateRestoreCallback;
+import org.apache.kafka.streams.processor.internals.RecordCollector;
 import org.apache.kafka.streams.query.Position;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.internals.StoreQueryUtils;
@@ -65,6 +67,8 @@ final class PartitionState {
     private long uncommittedMax;
     private volatile long uncommittedBytes;
     private volatile ConcurrentNavigableMap<byte[], byte[]> uncommitted = empty();
+    /** True if the writes in the heap were all made before the end of a transaction. */
+    private boolean transactionEnded;
     private volatile boolean open;
 
     /** A change of a restored record before it is written; null if it is not to be written. */
@@ -92,6 +96,7 @@ final class PartitionState {
         place = SharedStore.open(context.stateDir().toPath(), name, configs);
         record = StateRecord.decode(place.record());
         uncommitted = empty();
+        transactionEnded = false;
         open = true;
     }
 
@@ -103,6 +108,32 @@ final class PartitionState {
 
     void register(StateStore root, RecordBatchingStateRestoreCallback restore) {
         context.register(root, restore, () -> {});
+        if (exactlyOnce && KAFKA_COMMITS && context instanceof RecordCollector.Supplier) {
+            context.register(new Commits(name, () -> transactionEnded = true), (key, value) -> {}, () -> {});
+        }
+    }
+
+    /**
+     * Begins a change. If a transaction has ended since the last change, the writes until then are committed: they are
+     * one state with the offset that the changelog has reached.
+     */
+    void change() {
+        checkOpen();
+        if (!transactionEnded) {
+            return;
+        }
+        transactionEnded = false;
+        InternalProcessorContext<?, ?> task = (InternalProcessorContext<?, ?>) context;
+        String topic = task.changelogFor(name);
+        if (topic != null) {
+            TopicPartition changelog = new TopicPartition(topic, context.taskId().partition());
+            Long offset = ((RecordCollector.Supplier) task).recordCollector().offsets().get(changelog);
+            if (offset != null) {
+                record.offsets.put(changelog, offset);
+            }
+        }
+        record.ahead = false;
+        write(true);
     }
 
     StateStoreContext context() {
@@ -121,7 +152,7 @@ final class PartitionState {
 
     /** Sets the value of a key, or deletes it if the value is null, as an effect of the record that is processed. */
     void put(byte[] key, byte[] value) {
-        checkOpen();
+        change();
         synchronized (record.position) {
             StoreQueryUtils.updatePosition(record.position, context);
             byte[] now = value == null ? DELETED : value;
@@ -136,7 +167,7 @@ final class PartitionState {
 
     /** Deletes the keys from {@code begin} on and before {@code end}, which are not read any more, with the next commit. */
     void forget(byte[] begin, byte[] end) {
-        checkOpen();
+        change();
         ConcurrentNavigableMap<byte[], byte[]> gone = uncommitted.subMap(begin, true, end, false);
         for (Map.Entry<byte[], byte[]> entry : gone.entrySet()) {
             uncommittedBytes -= entry.getKey().length + entry.getValue().length + ENTRY_BYTES;
@@ -255,6 +286,7 @@ final class PartitionState {
             return;
         }
         record.ahead = false;
+        transactionEnded = false;
         write(true);
     }
 

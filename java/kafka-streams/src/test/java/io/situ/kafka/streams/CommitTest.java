@@ -27,10 +27,15 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.processor.CommitCallback;
+import org.apache.kafka.streams.processor.StateRestoreCallback;
+import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
+import org.apache.kafka.streams.state.internals.CachedStateStore;
 import org.apache.kafka.test.InternalMockProcessorContext;
+import org.apache.kafka.test.MockRecordCollector;
 import org.apache.kafka.test.StreamsTestUtils;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -117,6 +122,51 @@ class CommitTest {
         KeyValueStore<Bytes, byte[]> last = open(StreamsConfig.EXACTLY_ONCE_V2);
         assertNull(last.committedOffset(CHANGELOG));
         last.close();
+    }
+
+    /** While a task runs, what a transaction has committed is on the disk when the next one changes the state. */
+    @Test
+    void aRunningTaskCommitsItsState() {
+        Map<TopicPartition, Long> acknowledged = new HashMap<>();
+        List<StateStore> registered = new ArrayList<>();
+        Properties settings = StreamsTestUtils.getStreamsConfig("application", "nowhere:9092", new Properties());
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+        File task = application.resolve("0_0").toFile();
+        task.mkdirs();
+        var collector = new MockRecordCollector() {
+            @Override
+            public Map<TopicPartition, Long> offsets() {
+                return acknowledged;
+            }
+        };
+        var context = new InternalMockProcessorContext<>(
+                task, Serdes.ByteArray(), Serdes.ByteArray(), collector, null, new StreamsConfig(settings)) {
+            @Override
+            public void register(StateStore store, StateRestoreCallback restore, CommitCallback commit) {
+                registered.add(store);
+                super.register(store, restore, commit);
+            }
+        };
+        context.addChangelogForStore("store", CHANGELOG.topic());
+        KeyValueStore<Bytes, byte[]> store = SituStores.keyValueStore("store").get();
+        store.init(context, store);
+        assertEquals(List.of("store", "store-situ-commits"), registered.stream().map(StateStore::name).toList());
+        var commits = (CachedStateStore<?, ?>) registered.get(1);
+        store.put(key("a"), bytes("1"));
+        store.put(key("b"), bytes("1"));
+        acknowledged.put(CHANGELOG, 1L);
+        commits.flushCache();
+        // The transaction ends now, and the next one begins.
+        store.put(key("b"), bytes("2"));
+        store.put(key("c"), bytes("2"));
+        acknowledged.put(CHANGELOG, 3L);
+        // This one has not ended for certain when the process dies.
+        commits.flushCache();
+        store.close();
+        KeyValueStore<Bytes, byte[]> again = open(StreamsConfig.EXACTLY_ONCE_V2);
+        assertEquals(1L, again.committedOffset(CHANGELOG));
+        assertEquals(List.of("a=1", "b=1"), entries(again.all()));
+        again.close();
     }
 
     /** Writes beyond the limit go to the disk. A crash then leaves a state of which nothing is known. */
