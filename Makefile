@@ -25,7 +25,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing crash full_disk flash::tests::cache:: \
   checkpoints_give_up_log a_device_without_space simulated:: it_is_a_map_but_for an_item_takes_32_bytes
 
-.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page kills first-day fpga fpga-prove fpga-route java clients soft-roce
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page kills first-day fpga fpga-prove fpga-route java python python-wheel clients soft-roce
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -55,6 +55,8 @@ help:
 	@echo 'make fpga-route  that unit, routed for an ECP5-85F with three seeds (needs yosys and nextpnr-ecp5; half an hour)'
 	@echo 'make soft-roce  tests over RDMA, in a virtual machine with Soft-RoCE (needs QEMU; downloads a kernel the first time)'
 	@echo 'make java      the Java client: build and test (needs Maven and a JDK from 22 on in JAVA_HOME)'
+	@echo 'make python    the package for Python: build and test (needs Python 3.9 or later, and once the internet)'
+	@echo 'make python-wheel  a wheel of it in python/dist'
 	@echo 'make clients   stock memcached clients against each engine and memcached (needs the internet; ten minutes)'
 	@echo 'make fuzz      each fuzz target for $(SECONDS_EACH) s (needs cargo-fuzz and a nightly compiler)'
 
@@ -228,6 +230,17 @@ miri: cargo
 java:
 	@command -v mvn >/dev/null || { echo "mvn is missing (Debian, Ubuntu: sudo apt-get install maven)"; exit 1; }
 	cd java; mvn -q -B verify
+
+# The package for Python: builds the module, and tests it with pytest in an environment of its own, all in the target directory.
+python: cargo
+	@scripts/tests.sh pytest "$(TEST_LOG)"
+
+# A wheel in python/dist, for CPython 3.9 and later.
+python-wheel: cargo
+	@target=$$(cargo metadata --format-version 1 --no-deps --locked | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'); \
+	if ! "$$target/maturin/bin/maturin" --version >/dev/null 2>&1; then \
+	  python3 -m venv --clear "$$target/maturin"; "$$target/maturin/bin/pip" install -q 'maturin>=1.9.4,<2'; fi; \
+	cd python; "$$target/maturin/bin/maturin" build --release --strip --locked --out dist
 
 # Clients that cannot be installed are skipped. The table and the results come into target/clients.
 clients: build

@@ -3,6 +3,7 @@
 #
 #   scripts/tests.sh run LOG COMMAND...   runs `cargo test ... [-- ...]`, appends its output to LOG
 #   scripts/tests.sh junit LOG            runs the JUnit tests of java/ over the program that the tests before have built
+#   scripts/tests.sh pytest LOG           builds the package for Python in the target directory, and runs its tests there
 #   scripts/tests.sh summary LOG          the last lines of `make test`: FLAKY, SKIPPED, and the sums
 #   scripts/tests.sh selftest             tries all this on a cargo that only says what cargo would say
 #
@@ -162,6 +163,57 @@ junit() {
     elif why=$(grep -m 1 -E 'Could not (transfer|resolve)' "$output"); then
         echo "SKIPPED: the JUnit tests of java/: Maven cannot fetch what they need" | tee -a "$log"
         code=0
+    fi
+    rm -f "$output"
+    return "$code"
+}
+
+# The line of `summary` from the last line of pytest: `2 failed, 5 passed, 1 skipped in 3.01s`.
+pytest_result() {
+    awk '
+        /^[0-9]+ [a-z]+.* in [0-9.]+s/ { line = $0 }
+        END {
+            if (line == "") exit 1
+            sub(/ in [0-9.]+s.*/, "", line)
+            for (n = split(line, parts, ", "); n > 0; n--) { split(parts[n], part, " "); count[part[2]] = part[1] }
+            failed = count["failed"] + count["error"] + count["errors"]
+            printf "test result: %s. %d passed; %d failed; %d ignored\n", failed ? "FAILED" : "ok", count["passed"], failed, count["skipped"]
+        }
+    ' "$1"
+}
+
+# pip asks the network only if the environment lacks pytest. `python/` stays as it is.
+pytest() {
+    local log=$1 why= said target build folder output code=0
+    target=$(cargo metadata --format-version 1 --no-deps --locked | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+    folder=$target/python
+    if ! python3 -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then
+        why='python3 3.9 or later with venv is missing (Debian, Ubuntu: sudo apt-get install python3-venv)'
+    elif ! "$folder/venv/bin/python" -m pytest --version >/dev/null 2>&1; then
+        said=$(python3 -m venv --clear "$folder/venv" 2>&1 && "$folder/venv/bin/python" -m pip install -q pytest 2>&1) ||
+            why="pytest cannot be installed: $(tail -n 1 <<<"$said")"
+        # Only for a check of the stubs, which says that it is skipped without it.
+        [ -n "$why" ] || "$folder/venv/bin/python" -m pip install -q mypy >/dev/null 2>&1 || true
+    fi
+    [ -z "$why" ] || { echo "SKIPPED: the tests of the Python package: $why" | tee -a "$log"; return 0; }
+    cargo build --locked -p situ-python || return
+    rm -rf "$folder/package"
+    mkdir -p "$folder/package"
+    cp -r python/src/situ "$folder/package"
+    cp "$target/debug/lib_situ.so" "$folder/package/situ/_situ.abi3.so"
+    run_pytest() {
+        PYTHONPATH="$folder/package" PYTHONDONTWRITEBYTECODE=1 timeout 600 "$folder/venv/bin/python" -m pytest -q -rfEs --tb=short \
+            -o cache_dir="$folder/cache" -o faulthandler_timeout=120 "$@" python/tests 2>&1
+    }
+    output=$(mktemp)
+    run_pytest | tee -a "$log" "$output" || code=$?
+    pytest_result "$output" | tee -a "$log" || true
+    if [ "$code" = 1 ]; then
+        echo "=== what failed runs once more"
+        if run_pytest --last-failed; then
+            code=0
+            sed -nE 's/^(FAILED|ERROR) python\/([^:]*)::(.*)/\2:\3/p' "$output" | sed -e 's/ - .*//' -e 's/ /_/g' -e 's/.*/FLAKY python:& -/' | tee -a "$log"
+        fi
     fi
     rm -f "$output"
     return "$code"
@@ -346,12 +398,53 @@ SKIPPED: no memcached
     try_junit 25 1 <<<"[ERROR] COMPILATION ERROR"
     expect "Java that does not compile" "$code $said" "1 0 passed, 0 failed, 0 kinds of things skipped"
 
+    # A Python that says what pytest would say: `says` at first, `again` the second time.
+    mkdir -p "$folder/t/python/venv/bin" "$folder/t/debug"
+    touch "$folder/t/debug/lib_situ.so"
+    printf '#!/bin/sh\ncase "$1" in metadata) echo {\\"target_directory\\":\\"%s\\"} ;; esac\n' "$folder/t" >"$folder/cargo"
+    printf '#!/bin/sh\nexit $(cat "%s/python-is-missing")\n' "$folder" >"$folder/python3"
+    cat >"$folder/t/python/venv/bin/python" <<EOF
+#!/bin/sh
+case " \$* " in
+*" --version "*) exit 0 ;;
+*" --last-failed "*) cat "$folder/again"; grep -q failed "$folder/again" && exit 1 || exit 0 ;;
+*) cat "$folder/says"; exit \$(cat "$folder/code") ;;
+esac
+EOF
+    chmod +x "$folder/python3" "$folder/t/python/venv/bin/python"
+    try_pytest() {
+        cat >"$folder/says"
+        echo "$1" >"$folder/python-is-missing"
+        echo "$2" >"$folder/code"
+        echo "$3" >"$folder/again"
+        : >"$folder/log"
+        code=0
+        PATH="$folder:$PATH" "$SELF" pytest "$folder/log" >"$folder/output" 2>&1 || code=$?
+        said=$(summary "$folder/log")
+    }
+    try_pytest 1 0 '' </dev/null
+    expect "no Python" "$code $said" "0 SKIPPED: the tests of the Python package: python3 3.9 or later with venv is missing (Debian, Ubuntu: sudo apt-get install python3-venv)
+0 passed, 0 failed, 1 kinds of things skipped"
+    try_pytest 0 0 '' <<<"SKIPPED [1] python/tests/test_stubs.py:9: SKIPPED: stubtest: mypy is not installed
+5 passed, 1 skipped in 3.01s"
+    expect "pytest" "$code $said" "0 SKIPPED: stubtest: mypy is not installed
+5 passed, 0 failed, 1 kinds of things skipped"
+    local failed="FAILED python/tests/test_a.py::test_b[put, synced] - assert 1
+2 failed, 5 passed in 61.02s (0:01:01)"
+    try_pytest 0 1 '1 passed in 1s' <<<"$failed"
+    expect "a flaky test of pytest" "$code $said" "0 FLAKY python:tests/test_a.py:test_b[put,_synced] -
+6 passed, 1 failed, 0 kinds of things skipped"
+    try_pytest 0 1 '2 failed in 1s' <<<"$failed"
+    expect "pytest fails twice" "$code $said" "1 5 passed, 2 failed, 0 kinds of things skipped"
+    try_pytest 0 2 '' <<<"ERROR: usage"
+    expect "pytest does not run" "$code $said" "2 0 passed, 0 failed, 0 kinds of things skipped"
+
     [ "$failures" = 0 ] || exit 1
     echo "scripts/tests.sh: the selftest has passed"
 }
 
 case "${1:-}" in
-run | junit | summary) "$@" ;;
+run | junit | pytest | summary) "$@" ;;
 selftest) selftest ;;
 *) sed -n '2,/^set /{ /^set /d; s/^# \{0,1\}//p; }' "$0"; exit 2 ;;
 esac
