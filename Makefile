@@ -57,6 +57,7 @@ help:
 	@echo 'make java      the Java client: build and test (needs Maven and a JDK from 22 on in JAVA_HOME)'
 	@echo 'make python    the package for Python: build and test (needs Python 3.9 or later, and once the internet)'
 	@echo 'make python-wheel  a wheel of it in python/dist'
+	@echo 'make kafka-kills  an application of Kafka Streams with Situ'"'"'s stores, killed at random for two minutes (as make java; the internet)'
 	@echo 'make clients   stock memcached clients against each engine and memcached (needs the internet; ten minutes)'
 	@echo 'make fuzz      each fuzz target for $(SECONDS_EACH) s (needs cargo-fuzz and a nightly compiler)'
 
@@ -241,6 +242,14 @@ python-wheel: cargo
 	if ! "$$target/maturin/bin/maturin" --version >/dev/null 2>&1; then \
 	  python3 -m venv --clear "$$target/maturin"; "$$target/maturin/bin/pip" install -q 'maturin>=1.9.4,<2'; fi; \
 	cd python; "$$target/maturin/bin/maturin" build --release --strip --locked --out dist
+
+# Two instances over a broker of their own, killed at random for SECONDS; STORE=rocksdb shows the difference.
+STORE ?= situ
+SECONDS ?= 120
+SEED ?= 1
+kafka-kills:
+	cargo build --release --locked -p situ-c
+	scripts/kafka-trial.sh Kills $(STORE) $(SECONDS) $(SEED)
 
 # Clients that cannot be installed are skipped. The table and the results come into target/clients.
 clients: build
