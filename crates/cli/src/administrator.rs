@@ -154,22 +154,36 @@ impl Administrator for Commands {
         let (name, exit) = self.run_one(request, answer);
         let seconds = started.elapsed().as_secs_f64();
         let end = match answer.is_gone() {
-            true => "its client went away".to_owned(),
+            true => "its connection ended".to_owned(),
             false => format!("exit code {}", exit as u8),
         };
         (self.log)(&format!("command {name}: {end} after {seconds:.1} s"));
         exit as u8
     }
+
+    fn is_stream(&self, request: &AdminRequest) -> bool {
+        let program = parse(request).1;
+        program.is_ok_and(|program| match program.command {
+            Command::Changes(options) => options.follow,
+            Command::Trace(_) => true,
+            _ => false,
+        })
+    }
+}
+
+/// Parses a command line. Returns also the name of its command.
+fn parse(request: &AdminRequest) -> (String, Result<Program, clap::Error>) {
+    let line = std::iter::once(OsStr::new("situ")).chain(request.arguments.iter().map(|argument| &**argument));
+    let parsed = Program::command().try_get_matches_from(line);
+    let name = parsed.as_ref().map_or_else(|_| "that cannot be read".to_owned(), name_of);
+    (name, parsed.and_then(|matches| Program::from_arg_matches(&matches)))
 }
 
 impl Commands {
     /// Runs a command line. Returns the name of its command, and the exit code.
     fn run_one(&self, request: &AdminRequest, answer: &Arc<AdminAnswer>) -> (String, Exit) {
         let json = crate::asks_for_json(request.arguments.iter().map(|argument| &**argument));
-        let line = std::iter::once(OsStr::new("situ")).chain(request.arguments.iter().map(|argument| &**argument));
-        let parsed = Program::command().try_get_matches_from(line);
-        let name = parsed.as_ref().map_or_else(|_| "that cannot be read".to_owned(), name_of);
-        let parsed = parsed.and_then(|matches| Program::from_arg_matches(&matches));
+        let (name, parsed) = parse(request);
         let mut out = Output::of_served(json, self.store.clone(), Arc::clone(&self.tracer), Arc::clone(answer));
         let outcome = match parsed {
             Ok(mut program) => prepare(&mut program.command, &name, &self.directory, &request.directory)

@@ -9,8 +9,11 @@
 //!
 //! `lines` has the format, `copy` the copy.
 //!
+//! The first call [makes](make) the copy under the name `.COPY.partial`. It gets its own name when it is whole.
+//!
 //! **Failure.** A source that has released the changes ends both commands in words. A follower that is killed has
-//! applied whole batches, and the copy has their position.
+//! applied whole batches, and the copy has their position. One that is killed while it makes the copy leaves
+//! `.COPY.partial`, which the next call removes.
 
 mod copy;
 mod lines;
@@ -24,7 +27,9 @@ use crate::text;
 use copy::{Begins, Copy};
 use lines::{Keyspaces, Line};
 use situ::{ChangeFeed, ChangePosition, Error};
+use situ_storage::{DirectoryVolume, Volume};
 use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -140,13 +145,11 @@ pub(crate) fn follow(options: &FollowOptions, out: &mut Output) -> Outcome {
         let why = format!("there is no store in {}", directory.display());
         return Err(Failure::new("cannot find a position", why));
     }
-    let made = match is_new && !is_stdin {
-        true => Some(checkpoint(source, directory)?),
-        false => None,
-    };
-    let writable = Writable::open(&Home::at(directory, &Default::default()), is_new, out)?;
-    let begins = made.map(Begins::Made).or(options.from.map(Begins::At));
-    let mut copy = Copy::open(&writable, begins)?;
+    if is_new && !is_stdin {
+        make(source, directory, out)?;
+    }
+    let writable = Writable::open(&Home::at(directory, &Default::default()), is_new && is_stdin, out)?;
+    let mut copy = Copy::open(&writable, options.from.map(Begins::At))?;
     if options.position {
         out.line(copy.position().to_string())?;
         drop(copy);
@@ -253,6 +256,33 @@ fn program(arguments: &[&OsStr]) -> Result<Child, Failure> {
     let started = std::env::current_exe()
         .and_then(|program| Command::new(program).args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn());
     started.map_err(|error| Failure::new("cannot run situ", error))
+}
+
+/// Makes the copy by a checkpoint, and notes its position. A directory that exists, such as a mount point, is filled
+/// in place.
+fn make(source: &Path, directory: &Path, out: &Output) -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::new(format!("cannot make the copy {}", directory.display()), error);
+    let whole = std::path::absolute(directory).map_err(failed)?;
+    let partial = match whole.file_name().filter(|_| !whole.exists()) {
+        Some(name) => whole.with_file_name([OsStr::new("."), name, OsStr::new(".partial")].join(OsStr::new(""))),
+        None => whole.clone(),
+    };
+    if partial != whole && partial.exists() {
+        // `situ checkpoint` may go on for a moment when its caller is killed.
+        let volume = DirectoryVolume::open(&partial).map_err(|error| failed(io::Error::other(error)))?;
+        let _lock = volume.lock().map_err(|error| failed(io::Error::other(error)))?;
+        fs::remove_dir_all(&partial).map_err(failed)?;
+    }
+    let last = checkpoint(source, &partial)?;
+    let writable = Writable::open(&Home::at(&partial, &Default::default()), false, out)?;
+    drop(Copy::open(&writable, Some(Begins::Made(last)))?);
+    writable.close()?;
+    if partial != whole {
+        let renamed = fs::rename(&partial, &whole);
+        let above = whole.parent().unwrap_or(&whole);
+        renamed.and_then(|()| File::open(above)?.sync_all()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// Makes a checkpoint of the source. Returns its last sequence number.

@@ -249,7 +249,7 @@ fn a_client_that_is_killed_ends_its_command_and_nothing_else() {
     until(|| situ(at, &["count", "-d", "store", "-n", "10"]).text() == "10\n");
     client.kill().unwrap();
     client.wait().unwrap();
-    until(|| fs::read_to_string(at.join("situ.log")).unwrap().contains("command load: its client went away"));
+    until(|| fs::read_to_string(at.join("situ.log")).unwrap().contains("command load: its connection ended"));
     let loaded = situ(at, &["--json", "count", "-d", "store", "--exact"]).done().json()["count"].as_u64().unwrap();
     assert!((10..100_000).contains(&loaded), "{loaded} entries");
     assert_eq!(serving.ask("set a 0 0 1\r\nx\r\nquit\r\n"), "STORED\r\n");

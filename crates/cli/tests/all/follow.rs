@@ -5,6 +5,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -150,6 +151,37 @@ fn a_follower_that_is_killed_goes_on() {
     // The server has noted its time when it ended.
     follow_once(at);
     check_equal(at, "source", "copy");
+}
+
+/// Once, a follower that was killed while it made its copy left a directory that kept the next one from making it.
+#[test]
+fn a_follower_that_is_killed_while_it_makes_the_copy_is_called_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let serving = Serving::start(at, &["source", "--keep-changes", "512M"]);
+    let sets: String = (0..2000).map(|n| format!("set k{n} 0 0 4 noreply\r\n{n:04}\r\n")).collect();
+    serving.ask(&format!("{sets}mn\r\nquit\r\n"));
+    let (copy, partial) = (at.join("copy"), at.join(".copy.partial"));
+    for round in 0..10 {
+        let mut follower = following(at);
+        until(|| partial.exists() || copy.exists());
+        std::thread::sleep(Duration::from_millis(round * 4));
+        follower.kill().unwrap();
+        follower.wait().unwrap();
+        // A copy that is there is whole.
+        assert!(!copy.exists() || situ(at, &["follow", "-", "copy", "--position"]).code == 0, "round {round}");
+        // The `situ checkpoint` of the killed one may go on for a moment.
+        until(|| situ(at, &["follow", "source", "copy", "--once"]).code == 0);
+        check_equal(at, "source", "copy");
+        assert!(!partial.exists());
+        fs::remove_dir_all(&copy).unwrap();
+    }
+    // A directory that exists is filled in place.
+    fs::create_dir(&copy).unwrap();
+    let before = copy.metadata().unwrap().ino();
+    follow_once(at);
+    check_equal(at, "source", "copy");
+    assert_eq!(copy.metadata().unwrap().ino(), before);
 }
 
 #[test]

@@ -61,6 +61,12 @@ pub(crate) fn within_limit<T>(directory: &Path, with: impl FnOnce(&Path) -> io::
 pub trait Administrator: Send + Sync + 'static {
     /// Runs a command line, and returns its exit code. Each connection has a thread of its own, which may wait.
     fn run(&self, request: &AdminRequest, answer: &std::sync::Arc<AdminAnswer>) -> u8;
+
+    /// Returns true if a command line runs until [its client is gone](AdminAnswer::is_gone): it takes no place of a
+    /// command, and the end of the server ends it at once.
+    fn is_stream(&self, _request: &AdminRequest) -> bool {
+        false
+    }
 }
 
 /// A command line, and the directory to which its relative paths belong.

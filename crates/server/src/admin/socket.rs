@@ -6,12 +6,15 @@
 //!
 //! [Callers over HTTP](crate::admin::door) run the same commands.
 //!
-//! **Threads.** One takes connections. Each connection has a thread while its command runs, at most [`COMMANDS_MAX`] at
-//! a time; one more is refused.
+//! **Threads.** One takes connections. Each connection has a thread, which reads the request and runs the command.
 //!
-//! **The end.** [`refuse`](AdminSocket::refuse) removes the socket: no command begins from then on.
-//! [`wait`](AdminSocket::wait) waits for those that run. The caller closes the store, which ends the others, and drops
-//! the socket. That hangs up on clients that take no answer, and waits a moment.
+//! **Bounded.** [`Stage`] has the limits. A command beyond them is refused. A connection beyond them takes the place of
+//! the oldest one whose request has not come, so silent clients keep no other from its answer.
+//!
+//! **The end.** [`refuse`](AdminSocket::refuse) removes the socket: no command begins from then on. It hangs up on
+//! streams, which have no end of their own. [`wait`](AdminSocket::wait) waits for the commands that run. The caller
+//! closes the store, which ends the others, and drops the socket. That hangs up on clients that take no answer, and
+//! waits a moment.
 
 use crate::admin::channel::{AdminAnswer, AdminRequest, Administrator, NAME, read_request, within_limit};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -31,6 +34,10 @@ use std::time::{Duration, Instant};
 
 /// Commands that run at a time.
 const COMMANDS_MAX: usize = 8;
+/// Streams that run at a time.
+const STREAMS_MAX: usize = 64;
+/// Connections at a time whose requests have not come.
+const ARRIVALS_MAX: usize = 64;
 /// Connections that may wait to be taken.
 const BACKLOG: i32 = 64;
 /// The longest wait for a piece of a request.
@@ -53,19 +60,68 @@ pub struct AdminSocket {
 /// A request, or the reason in words why it cannot be run.
 type Asked = Result<AdminRequest, String>;
 
-/// The commands that run, of all callers.
+/// The commands of all callers.
 pub(crate) struct Commands {
     administrator: Box<dyn Administrator>,
     running: Mutex<Started>,
     ended: Condvar,
 }
 
+/// The stage of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Its request has not come: at most [`ARRIVALS_MAX`].
+    Arrives,
+    /// Its command runs: at most [`COMMANDS_MAX`].
+    Runs,
+    /// Its command runs until the client goes: at most [`STREAMS_MAX`].
+    Streams,
+}
+
 #[derive(Default)]
 struct Started {
-    answers: Vec<Arc<AdminAnswer>>,
+    /// Oldest first.
+    answers: Vec<(Stage, Arc<AdminAnswer>)>,
     /// No command begins any more.
     is_over: bool,
 }
+
+impl Started {
+    fn count(&self, stage: Stage) -> usize {
+        self.answers.iter().filter(|(its, _)| *its == stage).count()
+    }
+
+    /// Takes a connection. It takes the place of the oldest one if too many requests have not come.
+    fn take(&mut self, answer: &Arc<AdminAnswer>) {
+        if self.count(Stage::Arrives) >= ARRIVALS_MAX
+            && let Some(oldest) = self.answers.iter().position(|(stage, _)| *stage == Stage::Arrives)
+        {
+            self.answers.remove(oldest).1.hang_up();
+        }
+        self.answers.push((Stage::Arrives, Arc::clone(answer)));
+    }
+
+    /// Lets a command begin whose request has come.
+    ///
+    /// # Errors
+    /// It may not; in words.
+    fn admit(&mut self, answer: &Arc<AdminAnswer>, stage: Stage) -> Result<(), String> {
+        if self.is_over {
+            return Err(STOPS.to_owned());
+        }
+        if self.count(Stage::Runs) >= COMMANDS_MAX && stage == Stage::Runs {
+            return Err(format!("{COMMANDS_MAX} commands run already; run this one again when one of them has ended"));
+        }
+        if self.count(Stage::Streams) >= STREAMS_MAX && stage == Stage::Streams {
+            return Err(format!("{STREAMS_MAX} clients follow the server already; end one of them first"));
+        }
+        let own = self.answers.iter_mut().find(|(_, other)| Arc::ptr_eq(other, answer));
+        own.map(|own| own.0 = stage).ok_or_else(|| "the request came too late".to_owned())
+    }
+}
+
+/// The reason why no command begins.
+const STOPS: &str = "the server stops; run the command again when it has started";
 
 impl AdminSocket {
     /// Takes commands for the store in `directory`, whose lock the caller holds.
@@ -85,14 +141,17 @@ impl AdminSocket {
         Ok(AdminSocket { directory: opened, commands, stop, listener: Some(thread) })
     }
 
-    /// Takes no command from now on. The caller still holds the store's lock.
+    /// Takes no command from now on, and ends streams. The caller still holds the store's lock.
     pub fn refuse(&mut self) {
         let Some(listener) = self.listener.take() else { return };
         // Fails only if it is full, and then it is readable.
         _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         // A panic of it has been shown already.
         _ = listener.join();
-        lock(&self.commands.running).is_over = true;
+        let mut started = lock(&self.commands.running);
+        started.is_over = true;
+        let endless = started.answers.iter().filter(|(stage, _)| *stage != Stage::Runs);
+        endless.for_each(|(_, answer)| answer.hang_up());
         remove(&self.directory);
     }
 
@@ -120,7 +179,7 @@ impl Drop for AdminSocket {
     fn drop(&mut self) {
         self.refuse();
         if !self.wait(LAST_WAIT) {
-            lock(&self.commands.running).answers.iter().for_each(|answer| answer.hang_up());
+            lock(&self.commands.running).answers.iter().for_each(|(_, answer)| answer.hang_up());
             self.wait(LAST_WAIT);
         }
     }
@@ -198,18 +257,13 @@ impl Commands {
     fn begin(self: &Arc<Commands>, answer: AdminAnswer, read: impl FnOnce() -> Option<Asked> + Send + 'static) {
         let answer = Arc::new(answer);
         let running = Running { commands: Arc::clone(self), answer: Arc::clone(&answer) };
-        let (before, is_over) = {
+        let is_over = {
             let mut started = lock(&self.running);
-            started.answers.push(Arc::clone(&answer));
-            (started.answers.len() - 1, started.is_over)
+            started.take(&answer);
+            started.is_over
         };
         if is_over {
-            _ = answer.refuse("the server stops; run the command again when it has started");
-            return;
-        }
-        if before >= COMMANDS_MAX {
-            let text = format!("{COMMANDS_MAX} commands run already; run this one again when one of them has ended");
-            _ = answer.refuse(&text);
+            _ = answer.refuse(STOPS);
             return;
         }
         let body = move || running.run(read);
@@ -219,7 +273,7 @@ impl Commands {
     }
 }
 
-/// A command that counts as running until this goes, also after a panic.
+/// A connection that counts until this goes, also after a panic.
 struct Running {
     commands: Arc<Commands>,
     answer: Arc<AdminAnswer>,
@@ -227,20 +281,22 @@ struct Running {
 
 impl Running {
     fn run(self, read: impl FnOnce() -> Option<Asked>) {
-        _ = match read() {
-            Some(Ok(request)) => {
-                let code = self.commands.administrator.run(&request, &self.answer);
-                self.answer.exit(code)
-            }
-            Some(Err(text)) => self.answer.refuse(&text),
-            None => Ok(()),
+        let Some(asked) = read() else { return };
+        let Commands { administrator, running, .. } = &*self.commands;
+        let admitted = asked.and_then(|request| {
+            let stage = if administrator.is_stream(&request) { Stage::Streams } else { Stage::Runs };
+            lock(running).admit(&self.answer, stage).map(|()| request)
+        });
+        _ = match admitted {
+            Ok(request) => self.answer.exit(administrator.run(&request, &self.answer)),
+            Err(text) => self.answer.refuse(&text),
         };
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        lock(&self.commands.running).answers.retain(|answer| !Arc::ptr_eq(answer, &self.answer));
+        lock(&self.commands.running).answers.retain(|(_, answer)| !Arc::ptr_eq(answer, &self.answer));
         self.commands.ended.notify_all();
     }
 }

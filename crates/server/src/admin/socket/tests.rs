@@ -5,7 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// Echoes its arguments. `wait` waits until the test lets it go on, `panic` panics, `flood` writes until it cannot.
+/// Echoes its arguments. `wait` waits until the test lets it go on, `panic` panics, `flood` writes until it cannot,
+/// `stream` waits until its client is gone.
 struct Echo {
     runs: Arc<AtomicUsize>,
     gate: Mutex<mpsc::Receiver<()>>,
@@ -17,10 +18,15 @@ impl Administrator for Echo {
         match request.arguments.first().and_then(|argument| argument.to_str()) {
             Some("wait") => drop(lock(&self.gate).recv()),
             Some("panic") => panic!("as asked"),
+            Some("stream") => until(|| answer.is_gone()),
             Some("flood") => while answer.stdout(&[b'x'; 4096]).is_ok() {},
             _ => answer.stdout(format!("{:?}", request.arguments).as_bytes()).unwrap(),
         }
         7
+    }
+
+    fn is_stream(&self, request: &AdminRequest) -> bool {
+        request.arguments.first().is_some_and(|argument| argument == "stream")
     }
 }
 
@@ -157,4 +163,41 @@ fn the_end_hangs_up_on_a_client_that_takes_no_answer() {
     let commands = Arc::clone(&taken.socket.commands);
     drop(taken);
     assert!(lock(&commands.running).answers.is_empty());
+}
+
+/// Once, eight connections without a request kept every command out for five seconds.
+#[test]
+fn silent_connections_keep_no_command_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = take(directory.path());
+    let mut silent: Vec<AdminClient> = Vec::new();
+    for number in 0..ARRIVALS_MAX + 5 {
+        silent.push(AdminClient::connect(directory.path()).unwrap());
+        assert!(number % 16 != 0 || echoed(directory.path()));
+    }
+    // The oldest lose their places.
+    assert_eq!(silent.remove(0).next_frame().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    let waiting = lock(&taken.socket.commands.running).count(Stage::Arrives);
+    assert!(waiting <= ARRIVALS_MAX, "{waiting}");
+}
+
+/// Once, eight followers kept every command out, and each delayed the end of the server by five seconds.
+#[test]
+fn streams_take_no_place_of_a_command_and_end_with_the_server() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut taken = take(directory.path());
+    let streams: Vec<AdminClient> = (0..STREAMS_MAX).map(|_| send(directory.path(), "stream")).collect();
+    until(|| taken.runs.load(Ordering::SeqCst) == STREAMS_MAX);
+    assert!(echoed(directory.path()));
+    let refused = frames(send(directory.path(), "stream"));
+    let [AdminFrame::Refused(text)] = &refused[..] else { panic!("{refused:?}") };
+    assert!(text.starts_with("64 clients follow"), "{text}");
+    let silent = AdminClient::connect(directory.path()).unwrap();
+    let running = send(directory.path(), "wait");
+    until(|| taken.runs.load(Ordering::SeqCst) == STREAMS_MAX + 2);
+    taken.socket.refuse();
+    until(|| lock(&taken.socket.commands.running).answers.len() == 1);
+    streams.into_iter().chain([silent]).for_each(|client| assert_eq!(frames(client), []));
+    taken.go_on.send(()).unwrap();
+    assert_eq!(frames(running), [AdminFrame::Exit(7)], "a command that runs goes on");
 }
