@@ -9,7 +9,9 @@
 //! paths those of the client, and runs the function of the command. [`prepare`] is the list of what a server runs.
 
 use crate::failure::{Exit, Failure, Outcome};
-use crate::options::{BackupCommand, Command, Directory, DiskCommand, KeyspaceCommand, NodeAccess, Program, Target};
+use crate::options::{
+    BackupCommand, Command, DATA, Directory, DiskCommand, KeyspaceCommand, NodeAccess, Program, Target,
+};
 use crate::output::Output;
 use crate::{answer_for, carry_out};
 use clap::{CommandFactory, FromArgMatches};
@@ -184,10 +186,13 @@ impl Commands {
     fn run_one(&self, request: &AdminRequest, answer: &Arc<AdminAnswer>) -> (String, Exit) {
         let json = crate::asks_for_json(request.arguments.iter().map(|argument| &**argument));
         let (name, parsed) = parse(request);
-        let mut out = Output::of_served(json, self.store.clone(), Arc::clone(&self.tracer), Arc::clone(answer));
+        let mut out = Output::of_served(json, &self.store, Arc::clone(&self.tracer), Arc::clone(answer));
         let outcome = match parsed {
-            Ok(mut program) => prepare(&mut program.command, &name, &self.directory, &request.directory)
-                .and_then(|()| carry_out(&program.command, &mut out)),
+            Ok(mut program) => {
+                let caller = (&*request.directory, answer.is_over_http());
+                prepare(&mut program.command, &name, &self.directory, caller)
+                    .and_then(|()| carry_out(&program.command, &mut out))
+            }
             Err(error) => answer_for(&error, &mut out),
         };
         let finished = outcome.and_then(|exit| out.finish().map(|()| exit));
@@ -210,20 +215,30 @@ fn name_of(matches: &clap::ArgMatches) -> String {
 /// Makes a command one for the store in `served`, with paths as a client in `client` means them.
 ///
 /// # Errors
-/// A server does not run this command, or not with these options.
-fn prepare(command: &mut Command, name: &str, served: &Path, client: &Path) -> Result<(), Failure> {
+/// A server does not run this command, or not with these options; a caller over HTTP names another store.
+fn prepare(
+    command: &mut Command,
+    name: &str,
+    served: &Path,
+    (client, is_over_http): (&Path, bool),
+) -> Result<(), Failure> {
     let what = format!("cannot run `situ {name}` in a server");
     let no_input = || {
         Err(Failure::new(&what, "the server does not get the standard input of the command")
             .cure("name a file, or give the value on the command line"))
     };
+    // A client of the socket has found it in the directory that it names.
+    let take = |named: PathBuf| match is_over_http && named != Path::new(DATA) {
+        true => check_named(&what, &client.join(named), served).map(|()| served.to_owned()),
+        false => Ok(served.to_owned()),
+    };
     let whole = |directory: &mut Directory| {
-        directory.data = None;
-        directory.directory = Some(served.to_owned());
+        let named = directory.data.take().or(directory.directory.take());
+        directory.directory = Some(take(named.unwrap_or_else(|| DATA.into()))?);
         check_nodes(&what, &directory.node)
     };
     let part = |target: &mut Target| {
-        target.data = served.to_owned();
+        target.data = take(std::mem::take(&mut target.data))?;
         check_nodes(&what, &target.node)
     };
     match command {
@@ -275,15 +290,24 @@ fn prepare(command: &mut Command, name: &str, served: &Path, client: &Path) -> R
                     &mut options.store
                 }
             };
-            store.data = served.to_owned();
+            store.data = take(std::mem::take(&mut store.data))?;
             check_nodes(&what, &store.node)
         }
         Command::Disk(DiskCommand::Drain(options)) => {
-            options.directory = served.to_owned();
+            options.directory = take(std::mem::take(&mut options.directory))?;
             Ok(())
         }
         _ => Err(Failure::new(&what, "a server has the store open, and the command needs the store for itself")
             .cure("stop the server, then run the command again")),
+    }
+}
+
+/// Refuses the store of another server: a caller over HTTP may have the wrong URL.
+fn check_named(what: &str, named: &Path, served: &Path) -> Result<(), Failure> {
+    match (named.canonicalize(), served.canonicalize()) {
+        (Ok(named), Ok(served)) if named == served => Ok(()),
+        _ => Err(Failure::new(what, format!("it has the store in {} open, and no other", served.display()))
+            .cure("name this directory or none, or ask another server")),
     }
 }
 

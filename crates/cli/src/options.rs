@@ -139,11 +139,14 @@ pub(crate) struct ManOptions {
     pub(crate) directory: PathBuf,
 }
 
+/// The directory of the store that a command line without one means.
+pub(crate) const DATA: &str = "situ-data";
+
 /// Which store, and which part of it.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
     /// Directory of the store, or node://HOST:PORT/STORE
-    #[arg(short, long, value_name = "DIR", default_value = "situ-data", conflicts_with = "capacity")]
+    #[arg(short, long, value_name = "DIR", default_value = DATA, conflicts_with = "capacity")]
     pub(crate) data: PathBuf,
     #[command(flatten)]
     pub(crate) node: NodeAccess,
@@ -681,7 +684,7 @@ pub(crate) enum KeyspaceCommand {
 #[derive(Debug, Args)]
 pub(crate) struct WholeStore {
     /// Directory of the store, or node://HOST:PORT/STORE
-    #[arg(short, long, value_name = "DIR", default_value = "situ-data", conflicts_with = "capacity")]
+    #[arg(short, long, value_name = "DIR", default_value = DATA, conflicts_with = "capacity")]
     pub(crate) data: PathBuf,
     #[command(flatten)]
     pub(crate) node: NodeAccess,

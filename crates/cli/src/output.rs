@@ -54,10 +54,13 @@ impl Output {
         Output { stdout, json, terminal, served: None }
     }
 
-    /// Returns the output of a command that works on the open `store` of a server, for a client.
-    pub(crate) fn of_served(json: bool, store: Store, tracer: Arc<Tracer>, answer: Arc<AdminAnswer>) -> Output {
+    /// Returns the output of a command that works on the open `store` of a server, for a client. The long operations of
+    /// the command end with the client.
+    pub(crate) fn of_served(json: bool, store: &Store, tracer: Arc<Tracer>, answer: Arc<AdminAnswer>) -> Output {
         let stdout = Box::new(ClientStdout(Arc::clone(&answer))) as Box<dyn Write>;
         let stdout = BufWriter::with_capacity(BUFFER_BYTES, stdout);
+        let client = Arc::clone(&answer);
+        let store = store.ended_by(move || client.is_gone());
         Output { stdout, json, terminal: false, served: Some(Served { store, tracer, answer }) }
     }
 

@@ -24,7 +24,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::options::{Directory, NodeAccess, NodeKeys, Range, StoreKind, Target, WholeStore};
+use crate::options::{DATA, Directory, NodeAccess, NodeKeys, Range, StoreKind, Target, WholeStore};
 use crate::output::Output;
 use crate::text::Encoding;
 use crate::walk::{Bounds, EachEntry, Order, Walk};
@@ -62,7 +62,7 @@ impl Directory {
     /// Returns the home of the store.
     pub(crate) fn home(&self) -> Home {
         let named = self.directory.clone().or_else(|| self.data.clone());
-        Home::new(named.unwrap_or_else(|| PathBuf::from("situ-data")), &self.node)
+        Home::new(named.unwrap_or_else(|| PathBuf::from(DATA)), &self.node)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::text;
 use serde::Serialize;
 use std::fs::{File, remove_file};
 use std::io::{self, BufWriter};
+use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
 /// The size of one write.
@@ -35,7 +36,8 @@ pub(crate) fn trace(options: &TraceOptions, out: &mut Output) -> Outcome {
     };
     let path = &options.output;
     let failed = |error: &io::Error| Failure::new(format!("cannot record a trace into {}", path.display()), error);
-    let file = File::create_new(path).map_err(|error| failed(&error))?;
+    // It may have keys, which the server's user alone may read.
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path).map_err(|error| failed(&error))?;
     let buffered = BufWriter::with_capacity(BUFFER_BYTES, &file);
     let duration = Duration::from_secs(options.seconds.into());
     let goes_on = || out.check_client().is_ok();

@@ -3,7 +3,7 @@ use clap::Parser;
 
 fn prepared(line: &str) -> Result<Command, String> {
     let mut command = Program::try_parse_from(format!("situ {line}").split(' ')).unwrap().command;
-    let done = prepare(&mut command, "name", Path::new("/served"), Path::new("/home/ada"));
+    let done = prepare(&mut command, "name", Path::new("/served"), (Path::new("/home/ada"), false));
     done.map(|()| command).map_err(|failure| failure.message().unwrap().to_string())
 }
 

@@ -95,7 +95,7 @@ impl<'a> Copy<'a> {
             None if own == 0 => ChangePosition::BEGINNING,
             None => {
                 return Err(Failure::new(what, "it holds entries, and no position of a source").cure(
-                    "a call that was interrupted while it made the copy leaves this: remove the directory, and call again; a fresh \
+                    "a call that was interrupted while it filled a directory leaves this: remove the directory, and call again; a fresh \
                      checkpoint takes --from",
                 ));
             }

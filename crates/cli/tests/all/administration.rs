@@ -258,6 +258,30 @@ fn a_client_that_is_killed_ends_its_command_and_nothing_else() {
     assert_eq!(situ(at, &["count", "-d", "store", "--exact"]).done().text(), "100,000\n");
 }
 
+/// Once, a server completed the backup of a client that was killed.
+#[test]
+fn a_client_that_is_killed_ends_its_backup() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    people(at, 300_000);
+    situ(at, &["load", "-d", "store", "people.jsonl"]).done();
+    let serving = Serving::start(at, &["store", "--log-file", "situ.log"]);
+    // A kill may come too late.
+    let has_ended = (0..20).any(|round| {
+        let backups = format!("backups{round}");
+        let mut client = program(at).args(["backup", "create", "store", "-o", &backups]).spawn().unwrap();
+        until(|| at.join(&backups).exists());
+        client.kill().unwrap();
+        client.wait().unwrap();
+        until(|| fs::read_to_string(at.join("situ.log")).unwrap().matches("command backup create").count() > round);
+        situ(at, &["backup", "list", &backups, "--json"]).done().text().is_empty()
+    });
+    assert!(has_ended);
+    situ(at, &["backup", "create", "store", "-o", "backups0"]).done();
+    situ(at, &["backup", "verify", "backups0"]).done();
+    stop(serving);
+}
+
 #[test]
 fn a_server_that_is_killed_leaves_a_socket_that_is_in_no_ones_way() {
     let directory = tempfile::tempdir().unwrap();
@@ -454,6 +478,13 @@ fn commands_run_over_http_with_the_token() {
     over_http(&["put", "k", "v"]).done();
     assert_eq!(over_http(&["get", "nothing"]).code, 3);
     assert_ne!(over_http(&["--json", "compact"]).done().json_lines().len(), 0);
+    // Once, a server ran the command on its own store, whatever the caller had named.
+    for line in [&["put", "-d", "/other", "k", "w"][..], &["keyspace", "drop", "items", "-d", "store"], &["flush", "/"]]
+    {
+        let refused = over_http(line);
+        assert!(refused.code == 1 && refused.stderr.contains("open, and no other"), "{line:?}: {}", refused.stderr);
+    }
+    over_http(&["flush", at.join("store").to_str().unwrap()]).done();
     let (dump, checkpoint) = (at.join("dump.jsonl"), at.join("copy"));
     over_http(&["dump", "-o", dump.to_str().unwrap()]).done();
     assert_eq!(fs::read_to_string(&dump).unwrap(), "{\"key\":\"k\",\"value\":\"v\"}\n");

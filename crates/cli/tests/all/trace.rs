@@ -4,6 +4,7 @@ use crate::common::{Serving, program, situ};
 use rustix::process::Signal;
 use situ_trace::Trace;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,7 @@ fn a_trace_of_a_server_is_replayed_on_a_store_and_on_a_server() {
         let requests = summary["requests"].as_u64().unwrap();
         assert!(requests > 100 && summary["lost"] == 0, "{summary}");
         let bytes = fs::read(at.join(file)).unwrap();
+        assert_eq!(at.join(file).metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(summary["bytes"].as_u64(), Some(bytes.len() as u64));
         let has_keys = bytes.windows(5).any(|bytes| bytes == b"user:");
         assert_eq!(has_keys, keys == "plain", "{file}");

@@ -221,7 +221,7 @@ impl Store {
         self.pace(0)?;
         let file = self.core().versions.volume.open(name)?;
         let linked = to.link(name, &Paced { store: self, file: &*file });
-        // The cause of the error, if the store closes.
+        // The cause of the error, if the copy is to end.
         self.pace(0)?;
         Ok(linked?)
     }
@@ -258,15 +258,16 @@ impl Store {
         Ok(source.pages() * PAGE_BYTES as u64)
     }
 
-    /// Keeps a copy within the pace of compactions, and ends it when the store closes.
+    /// Keeps a copy within the pace of compactions, and ends it when the store closes or the caller is
+    /// [over](Store::ended_by).
     fn pace(&self, bytes: usize) -> Result<()> {
-        self.core().health.check_open()?;
+        self.check_wanted()?;
         self.core().work.budgets.pacer.pace(bytes as u64);
         Ok(())
     }
 }
 
-/// A file that a target may read to compare it, at the pace of a copy. Reads fail when the store closes.
+/// A file that a target may read to compare it, at the pace of a copy. Reads fail when the copy is to end.
 struct Paced<'a> {
     store: &'a Store,
     file: &'a dyn Reader,

@@ -151,7 +151,7 @@ impl StoreBuilder {
         let default = Keyspace { core: Arc::clone(&core), inner: default };
         let open = Open::new(&core, background, opened.locks);
         let inner = Inner { core, open, default, keyspace_choices: self.keyspaces };
-        Ok(Store { inner: Arc::new(inner) })
+        Ok(Store { inner: Arc::new(inner), is_over: None })
     }
 }
 
@@ -176,6 +176,8 @@ impl StoreBuilder {
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<Inner>,
+    /// Returns true once the caller of a long operation does not want it any more.
+    is_over: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 
 struct Inner {
@@ -287,6 +289,22 @@ impl Store {
     /// power failure. [`Error::Invalid`] on one of the store's own threads, on which wakers and listeners are called.
     pub fn close(&self) -> Result<()> {
         self.inner.open.close()
+    }
+
+    /// Returns a handle whose checkpoints, backups and verifications end with [`Error::Interrupted`] once `is_over`
+    /// returns true. They ask it for each piece or table that they read.
+    #[must_use]
+    pub fn ended_by(&self, is_over: impl Fn() -> bool + Send + Sync + 'static) -> Store {
+        Store { inner: Arc::clone(&self.inner), is_over: Some(Arc::new(is_over)) }
+    }
+
+    /// Checks that a long operation is to go on.
+    pub(crate) fn check_wanted(&self) -> Result<()> {
+        self.core().health.check_open()?;
+        match &self.is_over {
+            Some(is_over) if is_over() => Err(Error::Interrupted),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -82,7 +82,7 @@ impl Store {
         }
         for (keyspace, files) in tables {
             for file in files {
-                core.health.check_open()?;
+                self.check_wanted()?;
                 if let Some(file) = file.upgrade() {
                     reading.table(keyspace, &file)?;
                 }
@@ -131,7 +131,7 @@ impl Reading<'_> {
             let key = cursor.key();
             self.pacer.pace((key.user.len() + cursor.value().len()) as u64);
             if key.trailer.kind() == Some(KeyKind::ValueHandle) {
-                self.store.core().health.check_open()?;
+                self.store.check_wanted()?;
                 let view = keyspace.view.load_full();
                 match view.version.segments.read(key.user, cursor.value(), Reach::Disk) {
                     Ok(value) => {

@@ -27,6 +27,8 @@ pub enum Error {
     ReadOnly,
     /// The store is closed, or closing.
     Closed,
+    /// The caller of a long operation has ended it: see [`Store::ended_by`](crate::Store::ended_by).
+    Interrupted,
     /// The store has no keyspace of this name.
     NoSuchKeyspace {
         /// The name that the caller asked for.
@@ -173,6 +175,7 @@ impl fmt::Display for Error {
             ),
             Error::ReadOnly => f.write_str("the store is open read-only; open it for writing to change it"),
             Error::Closed => f.write_str("the store is closed"),
+            Error::Interrupted => f.write_str("the caller has ended the operation"),
             Error::NoSuchKeyspace { name } => {
                 write!(
                     f,

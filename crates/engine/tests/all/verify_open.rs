@@ -4,7 +4,7 @@ use situ_engine::{Compression, Error, Options, Store, StoreBuilder};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 fn key(n: u32) -> Vec<u8> {
@@ -157,6 +157,38 @@ fn a_value_counts_as_lost_if_a_reader_would_ask_for_it() {
     let [damage] = &report.damages[..] else { panic!("{report}") };
     assert!(damage.file.ends_with(".values"), "{damage}");
     assert_eq!(store.properties().damaged_files.len(), 1);
+}
+
+#[test]
+fn a_verification_and_a_checkpoint_end_with_their_caller() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(&directory.path().join("store"), false);
+    for round in 0..3 {
+        (0..100).for_each(|n| store.put(key(n), value(n, round)).unwrap());
+        store.flush().unwrap();
+    }
+    let copy = directory.path().join("copy");
+    let (mut verified, mut copied) = (0, 0);
+    for asked_max in 0..50 {
+        let handle = || {
+            let asked = AtomicUsize::new(0);
+            store.ended_by(move || asked.fetch_add(1, Ordering::Relaxed) >= asked_max)
+        };
+        match handle().verify(0, &mut |_| {}) {
+            Ok(report) => verified += usize::from(report.is_sound()),
+            Err(error) => assert!(matches!(error, Error::Interrupted), "{error}"),
+        }
+        match handle().checkpoint(&copy) {
+            Ok(_) => copied += usize::from(copy.join("CURRENT").exists()),
+            Err(error) => {
+                assert!(matches!(error, Error::Interrupted), "{error}");
+                let left: Vec<_> = copy.read_dir().unwrap().map(|file| file.unwrap().file_name()).collect();
+                assert!(left.iter().all(|name| name == "LOCK"), "{left:?}");
+            }
+        }
+        std::fs::remove_dir_all(&copy).unwrap();
+    }
+    assert!((1..50).contains(&verified) && (1..50).contains(&copied), "{verified} {copied}");
 }
 
 #[test]

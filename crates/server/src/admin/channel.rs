@@ -175,6 +175,11 @@ impl AdminAnswer {
         bytes.chunks(FRAME_BYTES_MAX).try_for_each(|piece| self.send(STDERR, piece))
     }
 
+    /// Returns true if the client is a caller over HTTP, who may be on another machine.
+    pub fn is_over_http(&self) -> bool {
+        self.is_http
+    }
+
     /// Returns true if the client has gone: for commands that write nothing for a long time.
     pub fn is_gone(&self) -> bool {
         // A client sends nothing behind its request.

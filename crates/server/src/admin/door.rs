@@ -5,9 +5,10 @@
 //! module `http` hands the connection of one that is let in to the commands of the store's socket, which has a thread
 //! for each.
 //!
-//! **Bounded.** [`FAILURES_MAX`] wrong tokens a second; then all callers are refused until the second has passed. A
-//! body has at most [`REQUEST_BYTES_MAX`]. A web page cannot make a browser send the header without asking first, and
-//! the question is refused.
+//! **Bounded.** [`FAILURES_MAX`] refused callers a second; then only the bearer of the token is let in until the second
+//! has passed. A token is too long to guess, and a password may not be. Any web page that a browser of the machine shows
+//! can make such callers, and they do not keep the bearer out. A body has at most [`REQUEST_BYTES_MAX`]. A web page
+//! cannot make a browser send the header without asking first, and the question is refused.
 
 use crate::admin::channel::REQUEST_BYTES_MAX;
 use crate::admin::notices::Notices;
@@ -125,7 +126,7 @@ impl Door {
         let call = Call::parse(request)?;
         let mut failures = lock(&self.failures);
         let now = Instant::now();
-        if failures.are_too_many(now) {
+        if failures.are_too_many(now) && !bears(call.shown, token) {
             return Err(TOO_MANY);
         }
         if !call.may_enter(token, &policy) {
@@ -193,14 +194,24 @@ fn header<'a>(head: &'a [u8], name: &[u8]) -> Result<Option<&'a [u8]>, Refusal> 
     if values.next().is_some() { Err(MALFORMED) } else { Ok(value) }
 }
 
+/// Divides the value of `Authorization` into the scheme and what follows it.
+fn divided(shown: &[u8]) -> (&[u8], &[u8]) {
+    let space = shown.iter().position(|byte| *byte == b' ').unwrap_or(shown.len());
+    (&shown[..space], shown[space..].trim_ascii())
+}
+
+/// Returns true if the value of `Authorization` has the token.
+fn bears(shown: &[u8], token: &[u8]) -> bool {
+    let (scheme, secret) = divided(shown);
+    scheme.eq_ignore_ascii_case(b"bearer") && is_same(token, secret)
+}
+
 /// Returns true if the value of `Authorization` is that of one who may run commands.
 fn may_enter(shown: &[u8], token: &[u8], policy: &Policy) -> bool {
-    let space = shown.iter().position(|byte| *byte == b' ').unwrap_or(shown.len());
-    let (scheme, secret) = (&shown[..space], shown[space..].trim_ascii());
-    if scheme.eq_ignore_ascii_case(b"bearer") {
-        return is_same(token, secret);
-    }
-    let (true, Some(users)) = (scheme.eq_ignore_ascii_case(b"basic"), &policy.users) else { return false };
+    let (scheme, secret) = divided(shown);
+    let (true, Some(users)) = (scheme.eq_ignore_ascii_case(b"basic"), &policy.users) else {
+        return bears(shown, token);
+    };
     let Some(secret) = base64::decode(secret) else { return false };
     let colon = secret.iter().position(|byte| *byte == b':').unwrap_or(secret.len());
     let password = secret.get(colon + 1..).unwrap_or_default();

@@ -161,13 +161,13 @@ fn strangers_are_refused_and_soon_not_even_looked_at() {
     assert_eq!(status(&served.raw(&format!("{head}Content-Length: 4194305\r\n\r\n"))), "413");
     let malformed = served.raw(&format!("{head}Content-Length: 3\r\n\r\nabc"));
     assert!(malformed.contains("the request is malformed"), "{malformed}");
-    // More than ten in a second, and the right token is not looked at, either.
+    // More than ten in a second. Once, any web page could keep the bearer of the token out by that.
     let deadline = Instant::now() + PATIENCE;
-    while status(&served.post("")) != "429" {
-        assert!(Instant::now() < deadline, "guesses are not bounded");
-    }
-    while status(&served.post(&right)) != "200" {
-        assert!(Instant::now() < deadline, "a second does not pass");
+    for _ in 0..3 {
+        while status(&served.post("")) != "429" {
+            assert!(Instant::now() < deadline, "guesses are not bounded");
+        }
+        assert_eq!(status(&served.post(&right)), "200");
     }
     let log = served.log.lock().unwrap();
     let [line] = &log[..] else { panic!("{log:?}") };
