@@ -270,7 +270,12 @@ fn make(source: &Path, directory: &Path, out: &Output) -> Result<(), Failure> {
     if partial != whole && partial.exists() {
         // `situ checkpoint` may go on for a moment when its caller is killed.
         let volume = DirectoryVolume::open(&partial).map_err(|error| failed(io::Error::other(error)))?;
-        let _lock = volume.lock().map_err(|error| failed(io::Error::other(error)))?;
+        let _lock = volume.lock().map_err(|error| match error {
+            situ_storage::Error::Locked { .. } => {
+                failed(io::Error::other("another call makes it")).cure("call again when that one has ended")
+            }
+            error => failed(io::Error::other(error)),
+        })?;
         fs::remove_dir_all(&partial).map_err(failed)?;
     }
     let last = checkpoint(source, &partial)?;

@@ -90,7 +90,15 @@ fn damage_of_a_table_is_reported_and_noted() {
     store.flush().unwrap();
     store.keyspace("default").unwrap().compact(None, None).unwrap();
     store.wait_idle().unwrap();
-    let tables = files(directory.path(), "table");
+    // The inputs of the compaction go a moment after its end.
+    let in_force = store.keyspace("default").unwrap().properties().tables;
+    let tables = loop {
+        let tables = files(directory.path(), "table");
+        if tables.len() == in_force {
+            break tables;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
     assert!(tables.len() > 1);
     let mut bytes = std::fs::read(&tables[1]).unwrap();
     bytes[300] ^= 1;
