@@ -42,9 +42,9 @@ fn parse_since(text: &str) -> Result<Since, String> {
 
 /// Keep a copy of a store up to date by its changes.
 ///
-/// If there is no copy yet, the command makes one by a checkpoint, first under the name .COPY.partial. Then it applies each batch of the store in one batch
-/// of the copy, together with the position. So a copy whose follower was killed goes on where it was. Programs and
-/// commands may read the copy meanwhile. Write nothing else into it.
+/// If there is no copy yet, the command makes one by a checkpoint, first under the name .COPY.partial. Then it applies
+/// each batch of the store in one batch of the copy, together with the position. So a copy whose follower was killed
+/// goes on where it was. Programs and commands may read the copy meanwhile. Write nothing else into it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ follow /var/lib/situ /srv/copy\n  \
                         ssh db1 situ changes /var/lib/situ --follow --since $(situ follow - /srv/copy --position) \\\n    \

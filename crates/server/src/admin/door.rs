@@ -6,9 +6,9 @@
 //! for each.
 //!
 //! **Bounded.** [`FAILURES_MAX`] refused callers a second; then only the bearer of the token is let in until the second
-//! has passed. A token is too long to guess, and a password may not be. Any web page that a browser of the machine shows
-//! can make such callers, and they do not keep the bearer out. A body has at most [`REQUEST_BYTES_MAX`]. A web page
-//! cannot make a browser send the header without asking first, and the question is refused.
+//! has passed. A token is too long to guess, and a password may not be. A web page can make a browser such a caller,
+//! and the bearer is let in all the same. The page cannot make the browser send the header without asking first, and
+//! the question is refused. A body has at most [`REQUEST_BYTES_MAX`].
 
 use crate::admin::channel::REQUEST_BYTES_MAX;
 use crate::admin::notices::Notices;
