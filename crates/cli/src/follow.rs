@@ -26,8 +26,7 @@ use crate::store::{Home, Writable};
 use crate::text;
 use copy::{Begins, Copy};
 use lines::{Keyspaces, Line};
-use situ::{ChangeFeed, ChangePosition, Error};
-use situ_storage::{DirectoryVolume, Volume};
+use situ::{ChangeFeed, ChangePosition, Error, Store};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -261,7 +260,8 @@ fn program(arguments: &[&OsStr]) -> Result<Child, Failure> {
 /// Makes the copy by a checkpoint, and notes its position. A directory that exists, such as a mount point, is filled
 /// in place.
 fn make(source: &Path, directory: &Path, out: &Output) -> Result<(), Failure> {
-    let failed = |error: io::Error| Failure::new(format!("cannot make the copy {}", directory.display()), error);
+    let what = format!("cannot make the copy {}", directory.display());
+    let failed = |error: io::Error| Failure::new(&what, error);
     let whole = std::path::absolute(directory).map_err(failed)?;
     let partial = match whole.file_name().filter(|_| !whole.exists()) {
         Some(name) => whole.with_file_name([OsStr::new("."), name, OsStr::new(".partial")].join(OsStr::new(""))),
@@ -269,14 +269,12 @@ fn make(source: &Path, directory: &Path, out: &Output) -> Result<(), Failure> {
     };
     if partial != whole && partial.exists() {
         // `situ checkpoint` may go on for a moment when its caller is killed.
-        let volume = DirectoryVolume::open(&partial).map_err(|error| failed(io::Error::other(error)))?;
-        let _lock = volume.lock().map_err(|error| match error {
-            situ_storage::Error::Locked { .. } => {
-                failed(io::Error::other("another call makes it")).cure("call again when that one has ended")
+        Store::destroy(&partial).map_err(|error| match error {
+            Error::Storage(situ_storage::Error::Locked { .. }) => {
+                Failure::new(&what, "another call makes it").cure("call again when that one has ended")
             }
-            error => failed(io::Error::other(error)),
+            error => Failure::new(&what, error),
         })?;
-        fs::remove_dir_all(&partial).map_err(failed)?;
     }
     let last = checkpoint(source, &partial)?;
     let writable = Writable::open(&Home::at(&partial, &Default::default()), false, out)?;

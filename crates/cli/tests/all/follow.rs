@@ -176,6 +176,11 @@ fn a_follower_that_is_killed_while_it_makes_the_copy_is_called_again() {
         assert!(!partial.exists());
         fs::remove_dir_all(&copy).unwrap();
     }
+    // What is no store's is not removed.
+    fs::create_dir(&partial).unwrap();
+    fs::write(partial.join("notes"), "mine").unwrap();
+    let refused = situ(at, &["follow", "source", "copy", "--once"]);
+    assert!(refused.code == 1 && refused.stderr.contains("holds other files (notes)"), "{refused:?}");
     // A directory that exists is filled in place.
     fs::create_dir(&copy).unwrap();
     let before = copy.metadata().unwrap().ino();
