@@ -192,8 +192,13 @@ fn the_guide_lists_every_metric_of_every_engine() {
     let listed: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     for guide in fs::read_dir(root.join("docs/guide")).unwrap() {
         let guide = guide.unwrap().path();
+        // The names of the C library begin alike.
+        if guide.ends_with("c.md") {
+            continue;
+        }
         let text = fs::read_to_string(&guide).unwrap();
-        for name in text.split('`').filter(|text| text.starts_with("situ_") && !text.contains("::")) {
+        let is_metric = |text: &&str| text.starts_with("situ_") && !text.contains("::") && !text.ends_with(".h");
+        for name in text.split('`').filter(is_metric) {
             let name = name.split(['{', ' ']).next().unwrap();
             let is_known = |known: &&str| *known == name || (name.ends_with('_') && known.starts_with(name));
             assert!(listed.iter().any(is_known), "{} names {name}, which is no metric", guide.display());
