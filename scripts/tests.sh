@@ -196,7 +196,8 @@ pytest() {
         [ -n "$why" ] || "$folder/venv/bin/python" -m pip install -q mypy >/dev/null 2>&1 || true
     fi
     [ -z "$why" ] || { echo "SKIPPED: the tests of the Python package: $why" | tee -a "$log"; return 0; }
-    cargo build --locked -p situ-python || return
+    # `make test` has built it.
+    [ -n "${SITU_LIBRARIES:-}" ] || cargo build --locked -p situ-python || return
     rm -rf "$folder/package"
     mkdir -p "$folder/package"
     cp -r python/src/situ "$folder/package"

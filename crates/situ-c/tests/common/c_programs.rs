@@ -21,10 +21,13 @@ pub(crate) fn run(command: &mut Command) -> String {
 
 impl Library {
     /// Builds the libraries as Cargo has built this test, and returns their directory. Cargo builds them for no test by
-    /// itself.
+    /// itself. `SITU_LIBRARIES` says that `make test` has built them.
     pub(crate) fn build(&self) -> PathBuf {
         // This program is in `<target>/debug/deps`.
         let directory = std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned();
+        if std::env::var_os("SITU_LIBRARIES").is_some() {
+            return directory;
+        }
         let profile = if directory.ends_with("debug") { "test" } else { "release" };
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--locked", "--profile", profile, "-p", self.package, "--target-dir"]);
