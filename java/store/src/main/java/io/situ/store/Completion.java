@@ -13,6 +13,7 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
 import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -27,6 +28,10 @@ import java.util.concurrent.atomic.AtomicLong;
 final class Completion {
     private static final ConcurrentHashMap<Long, Completion> WAITING = new ConcurrentHashMap<>();
     private static final AtomicLong NUMBERS = new AtomicLong();
+
+    /** The common pool; without threads it would run nothing, so futures have another executor then. */
+    private static final Executor POOL = ForkJoinPool.getCommonPoolParallelism() > 0
+            ? ForkJoinPool.commonPool() : new CompletableFuture<>().defaultExecutor();
 
     /** The address of the function. */
     private static final long DONE = stub().address();
@@ -95,7 +100,7 @@ final class Completion {
         }
         byte[] answer = found;
         Throwable reason = failure;
-        ForkJoinPool.commonPool().execute(() -> complete(answer, reason));
+        POOL.execute(() -> complete(answer, reason));
     }
 
     private void complete(byte[] found, Throwable failure) {

@@ -146,7 +146,8 @@ public final class Cursor extends Owned {
 
     /**
      * Returns the key of the entry where it lies, read-only, or null if the cursor stands on none. The segment lives
-     * until the cursor is moved or closed. The thread that asked for it accesses it, and moves the cursor.
+     * until the cursor is moved or closed. The thread that asked for it accesses it, and moves or closes the cursor
+     * next: another thread gets a {@link WrongThreadException}.
      */
     public MemorySegment keySegment() {
         long cursor = enter();

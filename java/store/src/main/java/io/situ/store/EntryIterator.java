@@ -105,7 +105,7 @@ public final class EntryIterator implements Iterator<Entry>, AutoCloseable {
             // The first array is as long as need be, for short walks; later ones are filled again.
             chunk = new byte[chunkBytes == CHUNK_BYTES_MIN ? used : Math.max(used, chunkBytes)];
         }
-        scratch.copyOut(0, chunk, used);
+        scratch.copyOut(0, chunk, 0, used);
         place = 0;
         end = used;
         chunkBytes = Math.min(2 * chunkBytes, CHUNK_BYTES_MAX);

@@ -69,7 +69,7 @@ public final class Keyspace extends Shared {
         long length = scratch.number(Scratch.USED);
         if (length <= room) {
             byte[] value = new byte[(int) length];
-            scratch.copyOut(key.length, value, value.length);
+            scratch.copyOut(key.length, value, 0, value.length);
             return value;
         }
         scratch.widen(length);
@@ -90,28 +90,42 @@ public final class Keyspace extends Shared {
         Scratch scratch = Scratch.borrow();
         long keyspace = enter(scratch);
         try {
-            int room = into.remaining();
-            long at = scratch.reserve((long) key.length + (into.isDirect() ? 0 : room));
+            long at = scratch.reserve((long) key.length + scratch.room());
             scratch.copyIn(key, 0);
-            int status = scratch.check(into.isDirect()
-                    ? Native.getInto(keyspace, at, key.length, 0, MemorySegment.ofBuffer(into),
-                            scratch.at(Scratch.USED), scratch.error)
-                    : Native.call(Native.KEYSPACE_GET_INTO, keyspace, at, key.length, 0, at + key.length, room,
-                            scratch.at(Scratch.USED), scratch.error));
-            if (status == Native.MISS) {
-                return -1;
-            }
-            int length = (int) scratch.number(Scratch.USED);
-            int copied = Math.min(length, room);
-            if (!into.isDirect()) {
-                scratch.copyOut(key.length, into, copied);
-            }
-            into.position(into.position() + copied);
+            int length = into.isDirect()
+                    ? copyToDirect(scratch, keyspace, at, key.length, MemorySegment.ofBuffer(into))
+                    : copyToHeap(scratch, keyspace, at, key.length, into);
+            into.position(into.position() + Math.clamp(length, 0, into.remaining()));
             return length;
         } finally {
             exit(scratch);
             scratch.giveBack();
         }
+    }
+
+    private static int copyToDirect(Scratch scratch, long keyspace, long key, int keyBytes, MemorySegment into) {
+        int status = scratch.check(Native.getInto(
+                keyspace, key, keyBytes, 0, into, scratch.at(Scratch.USED), scratch.error));
+        return status == Native.MISS ? -1 : (int) scratch.number(Scratch.USED);
+    }
+
+    private static int copyToHeap(Scratch scratch, long keyspace, long key, int keyBytes, ByteBuffer into) {
+        int room = (int) Math.min(scratch.behind(keyBytes), into.remaining());
+        int status = scratch.check(Native.call(Native.KEYSPACE_GET_INTO, keyspace, key, keyBytes, 0, key + keyBytes,
+                room, scratch.at(Scratch.USED), scratch.error));
+        if (status == Native.MISS) {
+            return -1;
+        }
+        long length = scratch.number(Scratch.USED);
+        if (length <= room || room == into.remaining()) {
+            int copied = (int) Math.min(length, room);
+            scratch.copyOut(keyBytes, into.array(), into.arrayOffset() + into.position(), copied);
+            return (int) length;
+        }
+        scratch.widen(length);
+        status = scratch.check(Native.call(Native.KEYSPACE_GET, keyspace, key, keyBytes, 0,
+                scratch.at(Scratch.VALUE), scratch.error));
+        return status == Native.MISS ? -1 : Native.takeValue(scratch.at(Scratch.VALUE), MemorySegment.ofBuffer(into));
     }
 
     /** Returns the value of a key where it lies, or null if there is none. The caller closes the value. */
@@ -156,11 +170,16 @@ public final class Keyspace extends Shared {
 
     /** Returns the values of several keys, as of one moment; null for each key that has none. */
     public List<byte[]> getMany(List<byte[]> keys, ReadOptions options) {
+        // A list may compute its elements by calls on this store, which would take the scratch.
+        return getMany(keys.toArray(byte[][]::new), options);
+    }
+
+    private List<byte[]> getMany(byte[][] keys, ReadOptions options) {
         Scratch scratch = Scratch.borrow();
         long keyspace = enter(scratch);
         try {
             // The keys as structs, then the values as structs, then the bytes of the keys.
-            int count = keys.size();
+            int count = keys.length;
             long valuesAt = (long) count * KEY_STRUCT_BYTES;
             long place = valuesAt + (long) count * Scratch.VALUE_BYTES;
             long bytes = place;

@@ -11,9 +11,9 @@ import java.util.concurrent.atomic.LongAdder;
 import java.util.function.LongConsumer;
 
 /**
- * The handles that are open, and those that the garbage collector found open. A handle that was not closed is freed once
- * it is unreachable, and a warning is logged: each time with the system property {@code situ.leaks=true}, which also
- * records the place where the handle was made, and otherwise once.
+ * The handles that are open, and those that the garbage collector found open. A handle that was not closed is freed
+ * once it is unreachable, and a warning is logged: each time with the system property {@code situ.leaks=true}, which
+ * also records the place where the handle was made, and otherwise once.
  */
 final class Leaks {
     private static final boolean IS_TRACED = Boolean.getBoolean("situ.leaks");
@@ -49,13 +49,13 @@ final class Leaks {
 
         @Override
         public void run() {
-            if (IS_TRACED) {
-                OPEN.remove(this);
-            }
             if (!isClosed) {
                 found(this);
             }
             free.accept(address);
+            if (IS_TRACED) {
+                OPEN.remove(this);
+            }
         }
     }
 

@@ -18,8 +18,8 @@ import java.util.Locale;
  * <li>the library that {@code System.loadLibrary} finds.
  * </ol>
  *
- * <p>The library in the jar is copied to a new temporary file, which is removed once it is loaded. A file that stays for
- * the next process was rejected: another user could put one of the same name into the directory first.
+ * <p>The library in the jar is copied to a new temporary file, which is removed once it is loaded. A file that stays
+ * for the next process was rejected: another user could put one of the same name into the directory first.
  */
 final class LibraryFile {
     private static final String NAME = "libsitu.so";
@@ -50,8 +50,8 @@ final class LibraryFile {
         try {
             System.loadLibrary("situ");
         } catch (UnsatisfiedLinkError missing) {
-            UnsatisfiedLinkError error = new UnsatisfiedLinkError("there is no " + NAME + ": not by -Dsitu.library=PATH, "
-                    + "not in the jar for " + platform() + ", not in java.library.path");
+            UnsatisfiedLinkError error = new UnsatisfiedLinkError("there is no " + NAME
+                    + ": not by -Dsitu.library=PATH, not in the jar for " + platform() + ", not in java.library.path");
             error.initCause(missing);
             throw error;
         }
@@ -79,7 +79,7 @@ final class LibraryFile {
             return SymbolLookup.libraryLookup(path, Arena.global());
         } catch (IllegalArgumentException notALibrary) {
             UnsatisfiedLinkError error = new UnsatisfiedLinkError(Files.exists(path)
-                    ? path + " cannot be loaded: it is no library for this platform, or its file system forbids programs"
+                    ? path + " cannot be loaded: it is no library for this platform, or lies on a disk without programs"
                     : path + " does not exist; cargo build --release -p situ-c makes the library");
             error.initCause(notALibrary);
             throw error;

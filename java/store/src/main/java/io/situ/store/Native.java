@@ -21,7 +21,8 @@ import java.lang.invoke.MethodType;
  * {@link Scratch} of the call. Only memory of the caller passes as a segment, so that it cannot be freed meanwhile.
  *
  * <p>No function is linked as critical. A critical call holds back the garbage collector until it returns, and almost
- * every function may wait: a read for the disk, a write for room in memory.
+ * every function may wait: a read for the disk, a write for room in memory. There is little to gain, too: the
+ * transition and the copies in {@link Scratch} are a small part of a read.
  *
  * <p>The parameters of all handles are {@code long}, so one method for each number of arguments calls them. The
  * just-in-time compiler inlines these methods, and sees the handle as the constant that it is.
@@ -145,7 +146,7 @@ final class Native {
      */
     private static MethodHandle function(String name, MemoryLayout result, String parameters) {
         MemorySegment symbol = LIBRARY.find(name)
-                .orElseThrow(() -> new UnsatisfiedLinkError("the library libsitu.so is another version: it has no " + name));
+                .orElseThrow(() -> new UnsatisfiedLinkError("libsitu.so is another version: it has no " + name));
         MemoryLayout[] layouts = parameters.chars().mapToObj(Native::layout).toArray(MemoryLayout[]::new);
         FunctionDescriptor descriptor = result == null
                 ? FunctionDescriptor.ofVoid(layouts) : FunctionDescriptor.of(result, layouts);
@@ -193,6 +194,17 @@ final class Native {
     static byte[] takeValue(long value) {
         try {
             return copy(MEMORY.get(JAVA_LONG, value), MEMORY.get(JAVA_LONG, value + 8));
+        } finally {
+            run(VALUE_FREE, value);
+        }
+    }
+
+    /** Copies the bytes of a {@code situ_value}, as many as fit, and frees them. Returns their number. */
+    static int takeValue(long value, MemorySegment into) {
+        try {
+            long bytes = MEMORY.get(JAVA_LONG, value + 8);
+            MemorySegment.copy(MEMORY, MEMORY.get(JAVA_LONG, value), into, 0, Math.min(bytes, into.byteSize()));
+            return (int) bytes;
         } finally {
             run(VALUE_FREE, value);
         }

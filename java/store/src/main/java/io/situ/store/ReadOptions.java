@@ -3,8 +3,8 @@ package io.situ.store;
 /**
  * Options of a read. Options do not change: each method returns others.
  *
- * <p>Bounds and {@link #reverse} count for iterators, streams and cursors; a cursor goes both ways in any case. Every
- * read takes {@link #at}, {@link #bypassCache} and {@link #memoryOnly}.
+ * <p>Bounds count for iterators, streams, cursors and pops, and {@link #reverse} for iterators and streams. Every read
+ * takes {@link #at}, {@link #bypassCache} and {@link #memoryOnly}.
  */
 public final class ReadOptions {
     /** Reads of all keys as they are now. */

@@ -6,7 +6,6 @@ import static java.lang.foreign.ValueLayout.JAVA_LONG;
 
 import java.lang.foreign.Arena;
 import java.lang.foreign.MemorySegment;
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.concurrent.ConcurrentLinkedQueue;
@@ -19,8 +18,8 @@ import java.util.concurrent.atomic.AtomicInteger;
  * no more of them are in a call than there are threads that carry them. A call gives back with {@link #giveBack} what
  * it has borrowed; a call that fails earlier leaves it to the garbage collector.
  *
- * <p>The fixed part has places for results and structs. The data has keys and values. It grows to what calls need, up to
- * {@value #DATA_BYTES_MAX} bytes; a larger call gets memory for itself alone.
+ * <p>The fixed part has places for results and structs. The data has keys and values. It grows to what calls need, up
+ * to {@value #DATA_BYTES_MAX} bytes; a larger call gets memory for itself alone.
  */
 final class Scratch {
     static final int ERROR = 0;
@@ -97,7 +96,7 @@ final class Scratch {
         return fixed.get(JAVA_LONG, place);
     }
 
-    /** Returns the address of data for so many bytes. What was there before is lost. */
+    /** Returns the address of data with room for the bytes. What was there before is lost. */
     long reserve(long bytes) {
         if (bytes > dataBytes) {
             grow(bytes);
@@ -144,14 +143,9 @@ final class Scratch {
         return bytes.isNative() ? bytes : data.asSlice(place, bytes.byteSize()).copyFrom(bytes);
     }
 
-    /** Copies bytes out of the data. */
-    void copyOut(long place, byte[] bytes, int length) {
-        MemorySegment.copy(data, JAVA_BYTE, place, bytes, 0, length);
-    }
-
-    /** Copies bytes out of the data to the position of a buffer, which stays where it is. */
-    void copyOut(long place, ByteBuffer into, int length) {
-        into.put(into.position(), data.asSlice(place, length).asByteBuffer(), 0, length);
+    /** Copies bytes out of the data to a place in an array. */
+    void copyOut(long place, byte[] bytes, int at, int length) {
+        MemorySegment.copy(data, JAVA_BYTE, place, bytes, at, length);
     }
 
     void setLong(long place, long value) {

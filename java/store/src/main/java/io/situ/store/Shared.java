@@ -19,7 +19,8 @@ import java.util.function.LongConsumer;
  * before it reads the counters. So one of the two sees the other.
  */
 abstract sealed class Shared implements AutoCloseable permits Keyspace, Snapshot, Store {
-    private static final int STRIPES = Integer.highestOneBit(Math.clamp(Runtime.getRuntime().availableProcessors(), 1, 16));
+    private static final int STRIPES =
+            Integer.highestOneBit(Math.clamp(Runtime.getRuntime().availableProcessors(), 1, 16));
     private static final int INTS_PER_LINE = 16;
     private static final int WAIT_NS = 20_000;
     private static final VarHandle ADDRESS;
@@ -59,7 +60,7 @@ abstract sealed class Shared implements AutoCloseable permits Keyspace, Snapshot
         Reference.reachabilityFence(this);
     }
 
-    /** Returns the place of a thread's counter. The first line lies next to the array's length, which all calls read. */
+    /** Returns the place of a thread's counter. The first line has the array's length, too, which all calls read. */
     private static int line(int number) {
         return ((number & STRIPES - 1) + 1) * INTS_PER_LINE;
     }

@@ -12,8 +12,8 @@ import java.util.concurrent.locks.LockSupport;
 import java.util.function.Function;
 
 /**
- * An open store: ordered, durable maps in a directory. One process at a time has a store open for writing. Threads share
- * the store and its keyspaces.
+ * An open store: ordered, durable maps in a directory. One process at a time has a store open for writing. Threads
+ * share the store and its keyspaces.
  *
  * <p>{@link #close} closes the store for all threads: calls on what came from it then fail with
  * {@link SituException.Kind#CLOSED}. Keyspaces, snapshots, cursors and transactions are handles of their own, and have
@@ -240,7 +240,7 @@ public final class Store extends Shared {
         }
     }
 
-    /** Runs a function in a transaction with the default options, as {@link #transact(TransactionOptions, Function)}. */
+    /** Works like {@link #transact(TransactionOptions, Function)}, with the default options. */
     public <T> T transact(Function<Transaction, T> body) {
         return transact(TransactionOptions.DEFAULT, body);
     }

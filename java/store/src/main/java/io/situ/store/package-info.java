@@ -20,9 +20,9 @@
  * is freed when the garbage collector finds it. A warning is logged then; the system property {@code situ.leaks=true}
  * adds the place where the handle was made.
  *
- * <p><b>Threads.</b> Threads share a store, its keyspaces and its snapshots. One thread at a time uses a batch, a cursor,
- * an iterator or a transaction: a second one gets an {@link java.lang.IllegalStateException}. A call that waits in the
- * library keeps a virtual thread on its carrier.
+ * <p><b>Threads.</b> Threads share a store, its keyspaces and its snapshots. One thread at a time uses a batch, a
+ * cursor, an iterator or a transaction. If two do, one of them gets an {@link java.lang.IllegalStateException}; an
+ * iterator may also return wrong entries. A call that waits in the library keeps a virtual thread on its carrier.
  *
  * <p><b>Errors.</b> An error of the store is a {@link io.situ.store.SituException}, with a kind.
  *

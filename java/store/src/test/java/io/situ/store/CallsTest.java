@@ -32,9 +32,9 @@ class CallsTest extends StoreTest {
             assertEquals("1815", text(map.get(bytes("ada"))));
             assertEquals("", text(map.get(bytes("empty"))));
             assertKind(SituException.Kind.INVALID, () -> map.put(bytes(""), bytes("a key has a byte at least")));
-            assertNull(map.get(bytes("nobody")));
+            assertNull(map.get(bytes("none")));
             assertTrue(map.contains(bytes("empty")));
-            assertFalse(map.contains(bytes("nobody")));
+            assertFalse(map.contains(bytes("none")));
             map.delete(bytes("ada"));
             map.delete(bytes("ada"), Durability.SYNCED);
             assertNull(map.get(bytes("ada")));
@@ -63,7 +63,8 @@ class CallsTest extends StoreTest {
                 assertArrayEquals(value, Arrays.copyOfRange(heap.array(), 3, length + 3));
                 ByteBuffer direct = ByteBuffer.allocateDirect(length + 10).position(3);
                 assertEquals(length, map.get(key, direct));
-                assertEquals(MemorySegment.ofArray(value).mismatch(MemorySegment.ofBuffer(direct.flip().position(3))), -1);
+                MemorySegment copied = MemorySegment.ofBuffer(direct.flip().position(3));
+                assertEquals(-1, MemorySegment.ofArray(value).mismatch(copied));
                 try (EntryIterator one = map.iterator(ReadOptions.DEFAULT.prefix(key))) {
                     assertEquals(new Entry(key, value), one.next());
                 }
@@ -85,7 +86,7 @@ class CallsTest extends StoreTest {
                 buffer.flip();
                 assertEquals("190", "" + (char) buffer.get() + (char) buffer.get() + (char) buffer.get());
                 assertEquals(4, map.get(bytes("grace"), buffer));
-                assertEquals(-1, map.get(bytes("nobody"), buffer));
+                assertEquals(-1, map.get(bytes("none"), buffer));
             }
             ByteBuffer readOnly = ByteBuffer.allocate(3).asReadOnlyBuffer();
             assertThrows(ReadOnlyBufferException.class, () -> map.get(bytes("grace"), readOnly));
@@ -121,7 +122,7 @@ class CallsTest extends StoreTest {
                 assertEquals(ByteBuffer.wrap(bytes("value")), same.buffer());
                 assertTrue(same.buffer().isReadOnly());
             }
-            assertNull(map.getValue(bytes("nobody")));
+            assertNull(map.getValue(bytes("none")));
             assertNull(map.getValue(onHeap.asSlice(0, 1), ReadOptions.DEFAULT));
         }
     }
@@ -148,7 +149,8 @@ class CallsTest extends StoreTest {
             try (Snapshot before = store.snapshot()) {
                 map.delete(bytes("b"));
                 List<byte[]> keys = List.of(bytes("b"), bytes("d"), bytes("c"), bytes("a"), bytes("a"));
-                assertEquals("[null, d, null, a, a]", map.getMany(keys).stream().map(StoreTest::text).toList().toString());
+                assertEquals("[null, d, null, a, a]", map.getMany(keys).stream()
+                        .map(StoreTest::text).toList().toString());
                 assertEquals("[b, d, null, a, a]", map.getMany(keys, ReadOptions.DEFAULT.at(before)).stream()
                         .map(StoreTest::text).toList().toString());
             }
@@ -198,7 +200,8 @@ class CallsTest extends StoreTest {
             assertEquals(0, batch.size());
             for (boolean isReverse : new boolean[] {false, true}) {
                 int seen = 0;
-                try (EntryIterator entries = map.iterator(isReverse ? ReadOptions.DEFAULT.reverse() : ReadOptions.DEFAULT)) {
+                ReadOptions all = ReadOptions.DEFAULT;
+                try (EntryIterator entries = map.iterator(isReverse ? all.reverse() : all)) {
                     while (entries.hasNext()) {
                         int expected = isReverse ? 19_999 - seen : seen;
                         Entry entry = entries.next();
