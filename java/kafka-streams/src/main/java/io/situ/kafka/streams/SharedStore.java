@@ -38,7 +38,12 @@ final class SharedStore {
         this.application = application;
         Path directory = Files.createDirectories(application.resolve(DIRECTORY));
         store = Store.open(directory, SituConfig.options(configs));
-        records = store.keyspace(RECORDS);
+        try {
+            records = store.keyspace(RECORDS);
+        } catch (RuntimeException failure) {
+            store.close();
+            throw failure;
+        }
     }
 
     /** The keyspace of one store and partition, and what it takes to describe it. */
@@ -51,19 +56,20 @@ final class SharedStore {
     static Place open(Path task, String name, Map<String, ?> configs) {
         synchronized (OPEN) {
             Path application = applicationOf(task);
-            SharedStore shared = null;
             try {
-                shared = OPEN.get(application);
+                SharedStore shared = OPEN.get(application);
                 if (shared == null) {
                     shared = new SharedStore(application, configs);
                     OPEN.put(application, shared);
                 }
                 shared.users++;
-                return shared.place(task, name);
-            } catch (IOException | RuntimeException failure) {
-                if (shared != null) {
+                try {
+                    return shared.place(task, name);
+                } catch (IOException | RuntimeException failure) {
                     shared.leave();
+                    throw failure;
                 }
+            } catch (IOException | RuntimeException failure) {
                 throw new ProcessorStateException("Error opening the store " + name + " in " + application, failure);
             }
         }
@@ -86,14 +92,24 @@ final class SharedStore {
         if (!used.add(keyspace)) {
             throw new IllegalStateException("the store " + name + " of " + task + " is open already");
         }
+        try {
+            byte[] record = recordOf(keyspace);
+            return new Place(this, keyspace, store.keyspace(keyspace), record);
+        } catch (IOException | RuntimeException failure) {
+            used.remove(keyspace);
+            throw failure;
+        }
+    }
+
+    /** Returns the record of a keyspace. If the marker is gone, the keyspace is dropped, and begins again. */
+    private byte[] recordOf(String keyspace) throws IOException {
         Path marker = markerOf(keyspace);
         byte[] record = records.get(StateRecord.key(keyspace));
-        boolean marked = Files.exists(marker);
+        boolean marked = isMarked(keyspace);
         if (!marked && record != null) {
             drop(keyspace);
             record = null;
         }
-        Keyspace opened = store.keyspace(keyspace);
         if (record == null) {
             // First the record, then the marker: a marker without a record stands for nothing.
             record = new StateRecord().encode();
@@ -103,7 +119,18 @@ final class SharedStore {
             Files.createDirectories(marker.getParent());
             Files.write(marker, new byte[0]);
         }
-        return new Place(this, keyspace, opened, record);
+        touch(keyspace);
+        return record;
+    }
+
+    /** Returns true also if the marker cannot be looked for: nothing is dropped for an error of a disk. */
+    private boolean isMarked(String keyspace) {
+        return !Files.notExists(markerOf(keyspace));
+    }
+
+    /** Renews the time of a task's directory, by which Kafka Streams removes it when the task has been away for long. */
+    private void touch(String keyspace) {
+        markerOf(keyspace).getParent().toFile().setLastModified(System.currentTimeMillis());
     }
 
     private Path markerOf(String keyspace) {
@@ -114,7 +141,7 @@ final class SharedStore {
     private void dropUnmarked(String kept) {
         for (String name : store.keyspaceNames()) {
             boolean ours = name.indexOf('/') >= 0;
-            if (ours && !name.equals(kept) && !used.contains(name) && !Files.exists(markerOf(name))) {
+            if (ours && !name.equals(kept) && !used.contains(name) && !isMarked(name)) {
                 drop(name);
             }
         }
@@ -136,12 +163,16 @@ final class SharedStore {
         return records;
     }
 
-    /** Gives a place back. Its keyspace is dropped if its marker has gone meanwhile. */
+    /** Gives a place back. */
     void close(Place place) {
         synchronized (OPEN) {
-            place.keyspace().close();
-            used.remove(place.name());
-            leave();
+            try {
+                place.keyspace().close();
+            } finally {
+                used.remove(place.name());
+                touch(place.name());
+                leave();
+            }
         }
     }
 

@@ -29,8 +29,14 @@ abstract class SituStateStore implements StateStore {
 
     @Override
     public void init(StateStoreContext context, StateStore root) {
-        open(context, root);
-        metrics = new StateMetrics(name, context, state);
+        try {
+            open(context, root);
+            metrics = new StateMetrics(name, context, state);
+        } catch (RuntimeException failure) {
+            // Kafka Streams closes only stores that are registered.
+            close();
+            throw failure;
+        }
     }
 
     /** Opens the state, and registers the way to restore it. */
