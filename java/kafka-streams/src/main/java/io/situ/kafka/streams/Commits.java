@@ -2,6 +2,8 @@ package io.situ.kafka.streams;
 
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
+import org.apache.kafka.streams.processor.internals.InternalProcessorContext;
+import org.apache.kafka.streams.processor.internals.ProcessorMetadata;
 import org.apache.kafka.streams.state.internals.CacheFlushListener;
 import org.apache.kafka.streams.state.internals.CachedStateStore;
 
@@ -10,23 +12,72 @@ import org.apache.kafka.streams.state.internals.CachedStateStore;
  *
  * <p>Kafka Streams commits a store when its task is restored, suspended or closed. While a task runs under exactly-once,
  * it commits its transactions and tells the stores nothing. A store that waits for the end of the task would lose all
- * that in a crash. But before each transaction ends, Kafka Streams empties the caches of the task, also of stores that it
- * finds among those that are registered. So this is a store with nothing but a cache, behind the true one. After it was
- * emptied, no record is processed before the transaction has been committed. A task whose commit fails is closed.
+ * that in a crash. So this class listens at both ends of a commit:
+ *
+ * <ol>
+ *   <li>Before a transaction ends, Kafka Streams empties the caches of the task, also of stores that it finds among
+ *       those that are registered. This is such a store, with nothing but a cache, behind the true one.
+ *   <li>After the transaction has been committed, Kafka Streams notes that the task's metadata needs no commit any more.
+ *       The first step replaces the metadata by one that counts these notes.
+ * </ol>
+ *
+ * <p>Between the two, other caches are emptied. Their records may reach a processor that changes the true store again,
+ * and the transaction may yet fail. A task whose commit fails is closed.
  */
 final class Commits implements StateStore, CachedStateStore<Object, Object> {
     private final String name;
-    private final Runnable transactionEnds;
+    private final InternalProcessorContext<?, ?> task;
+    /** The metadata that notes the end of the commit that has begun, or null. */
+    private Metadata begun;
+    private long endedBefore;
     private boolean open = true;
 
-    Commits(String store, Runnable transactionEnds) {
+    /** The metadata of a task that counts its commits. */
+    private static final class Metadata extends ProcessorMetadata {
+        private long ended;
+
+        static Metadata of(InternalProcessorContext<?, ?> task) {
+            ProcessorMetadata present = task.processorMetadata();
+            if (present instanceof Metadata ours) {
+                return ours;
+            }
+            Metadata ours = new Metadata();
+            ours.update(present);
+            ours.setNeedsCommit(present.needsCommit());
+            task.setProcessorMetadata(ours);
+            return ours;
+        }
+
+        @Override
+        public void setNeedsCommit(boolean needsCommit) {
+            super.setNeedsCommit(needsCommit);
+            ended += needsCommit ? 0 : 1;
+        }
+    }
+
+    Commits(String store, InternalProcessorContext<?, ?> task) {
         name = store + "-situ-commits";
-        this.transactionEnds = transactionEnds;
+        this.task = task;
+    }
+
+    /** Returns true if a commit has ended since its beginning, once for each. */
+    boolean takeEnd() {
+        if (begun == null || begun.ended == endedBefore) {
+            return false;
+        }
+        begun = null;
+        return true;
+    }
+
+    /** Forgets a commit that has begun. */
+    void reset() {
+        begun = null;
     }
 
     @Override
     public void flushCache() {
-        transactionEnds.run();
+        begun = Metadata.of(task);
+        endedBefore = begun.ended;
     }
 
     @Override

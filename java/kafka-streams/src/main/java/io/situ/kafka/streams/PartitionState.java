@@ -46,10 +46,8 @@ final class PartitionState {
     /** Kafka before 4.3 has no commit of a store: it flushes. */
     private static final boolean KAFKA_COMMITS =
             Arrays.stream(StateStore.class.getMethods()).anyMatch(method -> method.getName().equals("commit"));
-    /** The value that stands for a deletion. */
-    private static final byte[] DELETED = new byte[0];
     /** The heap that a write takes besides its key and value. */
-    private static final long ENTRY_BYTES = 96;
+    private static final long ENTRY_BYTES = 120;
     /** The size of a batch of restored records. */
     private static final long RESTORED_BYTES = 4L << 20;
     /** Without exactly-once, writes wait in the heap only to save calls. */
@@ -66,9 +64,11 @@ final class PartitionState {
     private boolean consistent;
     private long uncommittedMax;
     private volatile long uncommittedBytes;
-    private volatile ConcurrentNavigableMap<byte[], byte[]> uncommitted = empty();
-    /** True if the writes in the heap were all made before the end of a transaction. */
-    private boolean transactionEnded;
+    private volatile ConcurrentNavigableMap<byte[], Held> uncommitted = empty();
+    /** The number of keys that were ever put into the heap. */
+    private volatile long keysHeld;
+    /** The commits of the task, or null if Kafka Streams tells the store of them. */
+    private Commits commits;
     private volatile boolean open;
 
     /** A change of a restored record before it is written; null if it is not to be written. */
@@ -76,11 +76,21 @@ final class PartitionState {
         byte[] key(ConsumerRecord<byte[], byte[]> record);
     }
 
+    /**
+     * An uncommitted write; its value is null if it deletes its key. {@code since} numbers the first write of the key: an
+     * iterator that is older does not return a key that came later.
+     */
+    record Held(byte[] value, long since) {
+        int bytes() {
+            return value == null ? 0 : value.length;
+        }
+    }
+
     PartitionState(String name) {
         this.name = name;
     }
 
-    private static ConcurrentNavigableMap<byte[], byte[]> empty() {
+    private static ConcurrentNavigableMap<byte[], Held> empty() {
         return new ConcurrentSkipListMap<>(Arrays::compareUnsigned);
     }
 
@@ -88,16 +98,18 @@ final class PartitionState {
     void open(StateStoreContext context) {
         this.context = context;
         Map<String, Object> configs = context.appConfigs();
-        exactlyOnce = StreamsConfig.EXACTLY_ONCE_V2.equals(
-                String.valueOf(configs.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG)));
+        // No transaction covers a global store: it only reads.
+        exactlyOnce = context instanceof RecordCollector.Supplier
+                && StreamsConfig.EXACTLY_ONCE_V2.equals(
+                        String.valueOf(configs.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG)));
         uncommittedMax = exactlyOnce ? SituConfig.uncommittedBytes(configs) : WAITING_BYTES;
         consistent = StreamsConfig.InternalConfig.getBoolean(
                 configs, StreamsConfig.InternalConfig.IQ_CONSISTENCY_OFFSET_VECTOR_ENABLED, false);
         place = SharedStore.open(context.stateDir().toPath(), name, configs);
-        record = StateRecord.decode(place.record());
-        uncommitted = empty();
-        transactionEnded = false;
         open = true;
+        uncommitted = empty();
+        commits = null;
+        record = StateRecord.decode(place.record());
     }
 
     /** Opens the state. The changelog restores the keys that {@code restored} returns. */
@@ -108,8 +120,9 @@ final class PartitionState {
 
     void register(StateStore root, RecordBatchingStateRestoreCallback restore) {
         context.register(root, restore, () -> {});
-        if (exactlyOnce && KAFKA_COMMITS && context instanceof RecordCollector.Supplier) {
-            context.register(new Commits(name, () -> transactionEnded = true), (key, value) -> {}, () -> {});
+        if (exactlyOnce && KAFKA_COMMITS) {
+            commits = new Commits(name, (InternalProcessorContext<?, ?>) context);
+            context.register(commits, (key, value) -> {}, () -> {});
         }
     }
 
@@ -119,17 +132,20 @@ final class PartitionState {
      */
     void change() {
         checkOpen();
-        if (!transactionEnded) {
+        if (commits == null || !commits.takeEnd()) {
             return;
         }
-        transactionEnded = false;
         InternalProcessorContext<?, ?> task = (InternalProcessorContext<?, ?>) context;
         String topic = task.changelogFor(name);
         if (topic != null) {
             TopicPartition changelog = new TopicPartition(topic, context.taskId().partition());
-            Long offset = ((RecordCollector.Supplier) task).recordCollector().offsets().get(changelog);
-            if (offset != null) {
-                record.offsets.put(changelog, offset);
+            Long written = ((RecordCollector.Supplier) task).recordCollector().offsets().get(changelog);
+            // The changelog of a table may be its input. The task writes nothing there, but has read that far.
+            Long read = record.position.getPartitionPositions(topic).get(changelog.partition());
+            if (written != null) {
+                record.offsets.put(changelog, written);
+            } else if (read != null) {
+                record.offsets.merge(changelog, read, Math::max);
             }
         }
         record.ahead = false;
@@ -143,9 +159,9 @@ final class PartitionState {
     /** Returns a value, or null. */
     byte[] get(byte[] key) {
         checkOpen();
-        byte[] held = uncommitted.get(key);
+        Held held = uncommitted.get(key);
         if (held != null) {
-            return held == DELETED ? null : held;
+            return held.value;
         }
         return guarded(() -> place.keyspace().get(key));
     }
@@ -155,9 +171,7 @@ final class PartitionState {
         change();
         synchronized (record.position) {
             StoreQueryUtils.updatePosition(record.position, context);
-            byte[] now = value == null ? DELETED : value;
-            byte[] before = uncommitted.put(key, now);
-            uncommittedBytes += now.length - (before == null ? -key.length - ENTRY_BYTES : before.length);
+            hold(key, value);
         }
         if (uncommittedBytes > uncommittedMax) {
             record.ahead = exactlyOnce;
@@ -165,12 +179,33 @@ final class PartitionState {
         }
     }
 
+    /** Sets the value of a key, or deletes it, as an effect of a restored record: it is committed. */
+    void putRestored(byte[] key, byte[] value) {
+        hold(key, value);
+        if (uncommittedBytes > RESTORED_BYTES) {
+            write(false);
+        }
+    }
+
+    private void hold(byte[] key, byte[] value) {
+        Held before = uncommitted.get(key);
+        if (before == null) {
+            keysHeld++;
+            uncommittedBytes += key.length + ENTRY_BYTES;
+        } else {
+            uncommittedBytes -= before.bytes();
+        }
+        Held now = new Held(value, before == null ? keysHeld : before.since);
+        uncommittedBytes += now.bytes();
+        uncommitted.put(key, now);
+    }
+
     /** Deletes the keys from {@code begin} on and before {@code end}, which are not read any more, with the next commit. */
     void forget(byte[] begin, byte[] end) {
         change();
-        ConcurrentNavigableMap<byte[], byte[]> gone = uncommitted.subMap(begin, true, end, false);
-        for (Map.Entry<byte[], byte[]> entry : gone.entrySet()) {
-            uncommittedBytes -= entry.getKey().length + entry.getValue().length + ENTRY_BYTES;
+        ConcurrentNavigableMap<byte[], Held> gone = uncommitted.subMap(begin, true, end, false);
+        for (Map.Entry<byte[], Held> entry : gone.entrySet()) {
+            uncommittedBytes -= entry.getKey().length + entry.getValue().bytes() + ENTRY_BYTES;
         }
         gone.clear();
         deletedRanges.add(new byte[][] {begin, end});
@@ -180,7 +215,8 @@ final class PartitionState {
     KeyValueIterator<Bytes, byte[]> range(byte[] begin, byte[] end, boolean forward) {
         checkOpen();
         // The map comes first: what a commit takes out of it is in the store by then.
-        ConcurrentNavigableMap<byte[], byte[]> held = uncommitted;
+        long keys = keysHeld;
+        ConcurrentNavigableMap<byte[], Held> held = uncommitted;
         if (begin != null && end != null) {
             held = Arrays.compareUnsigned(begin, end) < 0 ? held.subMap(begin, true, end, false) : empty();
         } else if (begin != null) {
@@ -191,7 +227,7 @@ final class PartitionState {
         ReadOptions options = ReadOptions.DEFAULT.range(begin, end);
         ReadOptions directed = forward ? options : options.reverse();
         RangeIterator iterator = guarded(() -> new RangeIterator(place.keyspace().iterator(directed), forward));
-        iterator.start(forward ? held : held.descendingMap());
+        iterator.start(forward ? held : held.descendingMap(), keys);
         iterators.add(iterator);
         iterator.onClose(() -> iterators.remove(iterator));
         if (!open) {
@@ -200,10 +236,6 @@ final class PartitionState {
             checkOpen();
         }
         return iterator;
-    }
-
-    static boolean isDeleted(byte[] value) {
-        return value == DELETED;
     }
 
     long uncommittedBytes() {
@@ -234,15 +266,12 @@ final class PartitionState {
                     continue;
                 }
                 restored(restoredRecord);
-                add(batch, key, restoredRecord.value() == null ? DELETED : restoredRecord.value());
+                add(batch, key, restoredRecord.value());
                 if (batch.bytes() > RESTORED_BYTES) {
-                    place.shared().store().write(batch);
+                    write(batch);
                 }
             }
-            guarded(() -> {
-                place.shared().store().write(batch);
-                return null;
-            });
+            write(batch);
         }
     }
 
@@ -259,7 +288,7 @@ final class PartitionState {
     }
 
     private void add(Batch batch, byte[] key, byte[] value) {
-        if (value == DELETED) {
+        if (value == null) {
             batch.delete(place.keyspace(), key);
         } else {
             batch.put(place.keyspace(), key, value);
@@ -270,6 +299,9 @@ final class PartitionState {
     void commit(Map<TopicPartition, Long> offsets) {
         if (!open) {
             return;
+        }
+        if (commits != null) {
+            commits.reset();
         }
         Map<TopicPartition, Long> before = new HashMap<>(record.offsets);
         if (offsets.isEmpty()) {
@@ -286,7 +318,6 @@ final class PartitionState {
             return;
         }
         record.ahead = false;
-        transactionEnded = false;
         write(true);
     }
 
@@ -308,20 +339,24 @@ final class PartitionState {
             for (byte[][] range : deletedRanges) {
                 batch.deleteRange(place.keyspace(), range[0], range[1]);
             }
-            uncommitted.forEach((key, value) -> add(batch, key, value));
+            uncommitted.forEach((key, held) -> add(batch, key, held.value));
             if (withRecord) {
                 synchronized (record.position) {
                     batch.put(place.shared().records(), StateRecord.key(place.name()), record.encode());
                 }
             }
-            guarded(() -> {
-                place.shared().store().write(batch);
-                return null;
-            });
+            write(batch);
         }
         deletedRanges.clear();
         uncommittedBytes = 0;
         uncommitted = empty();
+    }
+
+    private void write(Batch batch) {
+        guarded(() -> {
+            place.shared().store().write(batch);
+            return null;
+        });
     }
 
     Position position() {
@@ -338,11 +373,14 @@ final class PartitionState {
             return;
         }
         open = false;
-        iterators.forEach(RangeIterator::close);
-        uncommitted = empty();
-        uncommittedBytes = 0;
-        deletedRanges.clear();
-        place.shared().close(place);
+        try {
+            iterators.forEach(RangeIterator::close);
+        } finally {
+            uncommitted = empty();
+            uncommittedBytes = 0;
+            deletedRanges.clear();
+            place.shared().close(place);
+        }
     }
 
     void checkOpen() {

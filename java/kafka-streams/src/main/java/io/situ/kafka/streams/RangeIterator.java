@@ -1,5 +1,6 @@
 package io.situ.kafka.streams;
 
+import io.situ.kafka.streams.PartitionState.Held;
 import io.situ.store.EntryIterator;
 import java.util.Arrays;
 import java.util.Iterator;
@@ -10,25 +11,39 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.state.KeyValueIterator;
 
-/** The entries of a range: those of the store, and uncommitted writes before them. */
+/**
+ * The entries of a range: those of the store, and uncommitted writes before them. A key that is put while the iterator is
+ * open is not among them; of a value that changes meanwhile, it may be the old one or the new one.
+ *
+ * <p><b>Threads.</b> One thread uses an iterator. The thread of the task closes it, with the store, and waits for a step
+ * that has begun.
+ */
 final class RangeIterator implements KeyValueIterator<Bytes, byte[]> {
     private final EntryIterator stored;
     private final boolean forward;
-    private Iterator<Map.Entry<byte[], byte[]>> held;
-    private Map.Entry<byte[], byte[]> heldNext;
+    private Iterator<Map.Entry<byte[], Held>> held;
+    private Map.Entry<byte[], Held> heldNext;
+    private long keysHeld;
     private KeyValue<Bytes, byte[]> next;
     private Runnable onClose = () -> {};
-    private volatile boolean closed;
+    private boolean closed;
 
     RangeIterator(EntryIterator stored, boolean forward) {
         this.stored = stored;
         this.forward = forward;
     }
 
-    /** Gives the uncommitted writes of the range, in the order of the iterator. */
-    void start(Map<byte[], byte[]> uncommitted) {
+    /** Gives the uncommitted writes of the range, in the order of the iterator. Keys behind {@code keysHeld} came later. */
+    void start(Map<byte[], Held> uncommitted, long keysHeld) {
         held = uncommitted.entrySet().iterator();
-        heldNext = held.hasNext() ? held.next() : null;
+        this.keysHeld = keysHeld;
+        advance();
+    }
+
+    private void advance() {
+        do {
+            heldNext = held.hasNext() ? held.next() : null;
+        } while (heldNext != null && heldNext.getValue().since() > keysHeld);
     }
 
     void onClose(Runnable action) {
@@ -36,7 +51,7 @@ final class RangeIterator implements KeyValueIterator<Bytes, byte[]> {
     }
 
     @Override
-    public boolean hasNext() {
+    public synchronized boolean hasNext() {
         if (closed) {
             throw new InvalidStateStoreException("the iterator is closed");
         }
@@ -61,15 +76,14 @@ final class RangeIterator implements KeyValueIterator<Bytes, byte[]> {
         if (order == 0) {
             stored.next();
         }
-        Map.Entry<byte[], byte[]> entry = heldNext;
-        heldNext = held.hasNext() ? held.next() : null;
-        return PartitionState.isDeleted(entry.getValue())
-                ? null
-                : KeyValue.pair(Bytes.wrap(entry.getKey()), entry.getValue());
+        Map.Entry<byte[], Held> entry = heldNext;
+        advance();
+        byte[] value = entry.getValue().value();
+        return value == null ? null : KeyValue.pair(Bytes.wrap(entry.getKey()), value);
     }
 
     @Override
-    public Bytes peekNextKey() {
+    public synchronized Bytes peekNextKey() {
         if (!hasNext()) {
             throw new NoSuchElementException();
         }
@@ -77,7 +91,7 @@ final class RangeIterator implements KeyValueIterator<Bytes, byte[]> {
     }
 
     @Override
-    public KeyValue<Bytes, byte[]> next() {
+    public synchronized KeyValue<Bytes, byte[]> next() {
         if (!hasNext()) {
             throw new NoSuchElementException();
         }
@@ -87,7 +101,7 @@ final class RangeIterator implements KeyValueIterator<Bytes, byte[]> {
     }
 
     @Override
-    public void close() {
+    public synchronized void close() {
         if (!closed) {
             closed = true;
             stored.close();

@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.List;
+import java.util.function.BiConsumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.metrics.Sensor;
 import org.apache.kafka.common.utils.Bytes;
@@ -48,7 +49,7 @@ final class SituVersionedStore extends SituStateStore implements VersionedKeyVal
         for (ConsumerRecord<byte[], byte[]> record : records) {
             if (record.timestamp() >= streamTime - historyRetention) {
                 streamTime = Math.max(streamTime, record.timestamp());
-                store(record.key(), record.value(), record.timestamp());
+                store(record.key(), record.value(), record.timestamp(), state::putRestored);
             }
             state.restored(record);
         }
@@ -64,7 +65,7 @@ final class SituVersionedStore extends SituStateStore implements VersionedKeyVal
             return PUT_RETURN_CODE_NOT_PUT;
         }
         streamTime = Math.max(streamTime, timestamp);
-        return store(bytes, value, timestamp);
+        return store(bytes, value, timestamp, state::put);
     }
 
     @Override
@@ -77,7 +78,7 @@ final class SituVersionedStore extends SituStateStore implements VersionedKeyVal
         }
         VersionedRecord<byte[]> present = get(key, timestamp);
         streamTime = Math.max(streamTime, timestamp);
-        store(bytes, null, timestamp);
+        store(bytes, null, timestamp, state::put);
         return present;
     }
 
@@ -88,7 +89,7 @@ final class SituVersionedStore extends SituStateStore implements VersionedKeyVal
     }
 
     /** Adds a version, removes those that have expired, and returns the time until which it is valid. */
-    private long store(byte[] key, byte[] value, long timestamp) {
+    private long store(byte[] key, byte[] value, long timestamp, BiConsumer<byte[], byte[]> write) {
         long validTo = PUT_RETURN_CODE_VALID_TO_UNDEFINED;
         try (KeyValueIterator<Bytes, byte[]> later = versions(key, timestamp, Long.MAX_VALUE, true)) {
             while (later.hasNext() && validTo == PUT_RETURN_CODE_VALID_TO_UNDEFINED) {
@@ -102,14 +103,14 @@ final class SituVersionedStore extends SituStateStore implements VersionedKeyVal
             if (value != null) {
                 stored = ByteBuffer.allocate(1 + value.length).put((byte) 1).put(value).array();
             }
-            state.put(keyOf(key, timestamp), stored);
+            write.accept(keyOf(key, timestamp), stored);
         }
-        removeExpired(key);
+        removeExpired(key, write);
         return validTo;
     }
 
     /** Removes the versions before the one that was valid at the beginning of the history. */
-    private void removeExpired(byte[] key) {
+    private void removeExpired(byte[] key, BiConsumer<byte[], byte[]> write) {
         List<byte[]> expired = new ArrayList<>();
         try (KeyValueIterator<Bytes, byte[]> older = versions(key, Long.MIN_VALUE, streamTime - historyRetention, false)) {
             boolean isFirst = true;
@@ -122,7 +123,7 @@ final class SituVersionedStore extends SituStateStore implements VersionedKeyVal
                 isFirst = false;
             }
         }
-        expired.forEach(version -> state.put(version, null));
+        expired.forEach(version -> write.accept(version, null));
     }
 
     @Override

@@ -9,17 +9,24 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.File;
 import java.io.IOException;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Properties;
 import java.util.Random;
 import java.util.TreeMap;
+import java.util.concurrent.CountDownLatch;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.common.utils.Utils;
@@ -30,6 +37,9 @@ import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.processor.CommitCallback;
 import org.apache.kafka.streams.processor.StateRestoreCallback;
 import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.internals.ProcessorRecordContext;
+import org.apache.kafka.streams.processor.internals.RecordBatchingStateRestoreCallback;
+import org.apache.kafka.streams.processor.internals.RecordCollector;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
@@ -124,49 +134,272 @@ class CommitTest {
         last.close();
     }
 
+    /** A running task under exactly-once. Tests play the part of Kafka Streams. */
+    private final class Task {
+        final Map<TopicPartition, Long> acknowledged = new HashMap<>();
+        final List<StateStore> registered = new ArrayList<>();
+        final InternalMockProcessorContext<?, ?> context;
+        RecordBatchingStateRestoreCallback restore;
+        boolean isStandby;
+
+        Task(String changelogTopic, Map<String, String> more) {
+            Properties settings = StreamsTestUtils.getStreamsConfig("application", "nowhere:9092", new Properties());
+            settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+            settings.putAll(more);
+            File task = application.resolve("0_0").toFile();
+            task.mkdirs();
+            var collector = new MockRecordCollector() {
+                @Override
+                public Map<TopicPartition, Long> offsets() {
+                    return acknowledged;
+                }
+            };
+            context = new InternalMockProcessorContext<>(
+                    task, Serdes.ByteArray(), Serdes.ByteArray(), collector, null, new StreamsConfig(settings)) {
+                @Override
+                public void register(StateStore store, StateRestoreCallback callback, CommitCallback commit) {
+                    registered.add(store);
+                    restore = restore == null ? (RecordBatchingStateRestoreCallback) callback : restore;
+                    super.register(store, callback, commit);
+                }
+
+                @Override
+                public RecordCollector recordCollector() {
+                    return isStandby ? null : super.recordCollector();
+                }
+            };
+            context.addChangelogForStore("store", changelogTopic);
+        }
+
+        <S extends StateStore> S open(S store) {
+            store.init(context, store);
+            return store;
+        }
+
+        void emptyCaches() {
+            ((CachedStateStore<?, ?>) registered.get(1)).flushCache();
+        }
+
+        void endCommit() {
+            context.processorMetadata().setNeedsCommit(false);
+        }
+    }
+
     /** While a task runs, what a transaction has committed is on the disk when the next one changes the state. */
     @Test
     void aRunningTaskCommitsItsState() {
-        Map<TopicPartition, Long> acknowledged = new HashMap<>();
-        List<StateStore> registered = new ArrayList<>();
-        Properties settings = StreamsTestUtils.getStreamsConfig("application", "nowhere:9092", new Properties());
-        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
-        File task = application.resolve("0_0").toFile();
-        task.mkdirs();
-        var collector = new MockRecordCollector() {
-            @Override
-            public Map<TopicPartition, Long> offsets() {
-                return acknowledged;
-            }
-        };
-        var context = new InternalMockProcessorContext<>(
-                task, Serdes.ByteArray(), Serdes.ByteArray(), collector, null, new StreamsConfig(settings)) {
-            @Override
-            public void register(StateStore store, StateRestoreCallback restore, CommitCallback commit) {
-                registered.add(store);
-                super.register(store, restore, commit);
-            }
-        };
-        context.addChangelogForStore("store", CHANGELOG.topic());
-        KeyValueStore<Bytes, byte[]> store = SituStores.keyValueStore("store").get();
-        store.init(context, store);
-        assertEquals(List.of("store", "store-situ-commits"), registered.stream().map(StateStore::name).toList());
-        var commits = (CachedStateStore<?, ?>) registered.get(1);
+        Task task = new Task(CHANGELOG.topic(), Map.of());
+        KeyValueStore<Bytes, byte[]> store = task.open(SituStores.keyValueStore("store").get());
+        assertEquals(List.of("store", "store-situ-commits"), task.registered.stream().map(StateStore::name).toList());
+        task.context.addProcessorMetadataKeyValue("windows", 7);
         store.put(key("a"), bytes("1"));
         store.put(key("b"), bytes("1"));
-        acknowledged.put(CHANGELOG, 1L);
-        commits.flushCache();
-        // The transaction ends now, and the next one begins.
+        task.acknowledged.put(CHANGELOG, 1L);
+        task.emptyCaches();
+        assertEquals(7, task.context.processorMetadataForKey("windows"));
+        assertTrue(task.context.processorMetadata().needsCommit());
+        task.endCommit();
+        // The next transaction begins.
+        task.context.addProcessorMetadataKeyValue("windows", 8);
         store.put(key("b"), bytes("2"));
         store.put(key("c"), bytes("2"));
-        acknowledged.put(CHANGELOG, 3L);
+        task.acknowledged.put(CHANGELOG, 3L);
         // This one has not ended for certain when the process dies.
-        commits.flushCache();
+        task.emptyCaches();
         store.close();
         KeyValueStore<Bytes, byte[]> again = open(StreamsConfig.EXACTLY_ONCE_V2);
         assertEquals(1L, again.committedOffset(CHANGELOG));
         assertEquals(List.of("a=1", "b=1"), entries(again.all()));
         again.close();
+    }
+
+    /**
+     * The cache of a later store may have been emptied into a processor that changes this one, after Kafka Streams had
+     * come by here, and before the transaction was committed. That change wrote the uncommitted state with its offset.
+     */
+    @Test
+    void aChangeBeforeTheCommitHasEndedCommitsNothing() {
+        Task task = new Task(CHANGELOG.topic(), Map.of());
+        KeyValueStore<Bytes, byte[]> store = task.open(SituStores.keyValueStore("store").get());
+        store.put(key("a"), bytes("1"));
+        task.acknowledged.put(CHANGELOG, 0L);
+        task.emptyCaches();
+        store.put(key("b"), bytes("1"));
+        store.close();
+        KeyValueStore<Bytes, byte[]> again = open(StreamsConfig.EXACTLY_ONCE_V2);
+        assertNull(again.committedOffset(CHANGELOG));
+        assertEquals(List.of(), entries(again.all()));
+        again.close();
+
+        task = new Task(CHANGELOG.topic(), Map.of());
+        store = task.open(SituStores.keyValueStore("store").get());
+        store.put(key("a"), bytes("1"));
+        task.emptyCaches();
+        store.put(key("b"), bytes("1"));
+        task.acknowledged.put(CHANGELOG, 1L);
+        task.endCommit();
+        // Another cache is emptied first in the next commit, and the change comes from there.
+        task.context.addProcessorMetadataKeyValue("windows", 8);
+        store.put(key("c"), bytes("2"));
+        store.close();
+        again = open(StreamsConfig.EXACTLY_ONCE_V2);
+        assertEquals(1L, again.committedOffset(CHANGELOG));
+        assertEquals(List.of("a=1", "b=1"), entries(again.all()));
+        again.close();
+    }
+
+    /** The task of a table whose changelog is its input writes no changelog. The state had no offset after a crash. */
+    @Test
+    void aTableThatIsRestoredFromItsInputHasAnOffset() {
+        Task task = new Task("input", Map.of());
+        KeyValueStore<Bytes, byte[]> store = task.open(SituStores.keyValueStore("store").get());
+        for (long offset = 0; offset < 3; offset++) {
+            task.context.setRecordContext(new ProcessorRecordContext(1, offset, 0, "input", new RecordHeaders()));
+            store.put(key("a" + offset), bytes("1"));
+            task.emptyCaches();
+            task.endCommit();
+        }
+        store.close();
+        KeyValueStore<Bytes, byte[]> again = open(StreamsConfig.EXACTLY_ONCE_V2);
+        assertEquals(1L, again.committedOffset(new TopicPartition("input", 0)));
+        assertEquals(List.of("a0=1", "a1=1"), entries(again.all()));
+        again.close();
+    }
+
+    /** A commit without a change left the end of its transaction to the standby, which has no collector of records. */
+    @Test
+    void anActiveTaskBecomesAStandby() {
+        Task task = new Task(CHANGELOG.topic(), Map.of());
+        var windows = task.open(
+                SituStores.windowStore("store", Duration.ofMinutes(2), Duration.ofMinutes(1), false).get());
+        windows.put(key("a"), bytes("1"), 0);
+        windows.commit(Map.of(CHANGELOG, 1L));
+        task.emptyCaches();
+        windows.commit(Map.of(CHANGELOG, 1L));
+        task.endCommit();
+        task.isStandby = true;
+        byte[] later = ByteBuffer.allocate(13).put((byte) 'a').putLong(3_600_000).putInt(0).array();
+        task.restore.restoreBatch(List.of(new ConsumerRecord<>(CHANGELOG.topic(), 0, 2, later, bytes("2"))));
+        windows.commit(Map.of(CHANGELOG, 2L));
+        try (var all = windows.all()) {
+            assertEquals(3_600_000, all.next().key.window().start());
+            assertFalse(all.hasNext());
+        }
+        windows.close();
+    }
+
+    /** Restored versions were taken for uncommitted writes, and the state had no offset after a crash. */
+    @Test
+    void restoredVersionsAreCommitted() {
+        Map<String, String> none = Map.of(SituConfig.UNCOMMITTED_BYTES, "0");
+        Task task = new Task(CHANGELOG.topic(), none);
+        var versions = new SituVersionedStore("store", 60_000);
+        task.open(versions);
+        versions.commit(Map.of(CHANGELOG, 1L));
+        task.restore.restoreBatch(List.of(new ConsumerRecord<>(
+                CHANGELOG.topic(), 0, 2, 5, TimestampType.CREATE_TIME, 1, 1, bytes("a"), bytes("2"), new RecordHeaders(),
+                Optional.empty())));
+        versions.close();
+        versions = new SituVersionedStore("store", 60_000);
+        new Task(CHANGELOG.topic(), none).open(versions);
+        assertEquals(1L, versions.committedOffset(CHANGELOG));
+        assertArrayEquals(bytes("2"), versions.get(key("a")).value());
+        versions.close();
+    }
+
+    /** An iterator returned keys that were put behind its place, so a loop that puts such keys went on and on. */
+    @Test
+    void anIteratorDoesNotReturnKeysThatCameLater() {
+        KeyValueStore<Bytes, byte[]> store = open(StreamsConfig.EXACTLY_ONCE_V2);
+        store.put(key("a"), bytes("1"));
+        store.commit(Map.of(CHANGELOG, 1L));
+        for (String name : List.of("b", "c", "d")) {
+            store.put(key(name), bytes("1"));
+        }
+        List<String> found = new ArrayList<>();
+        try (var all = store.all()) {
+            while (all.hasNext() && found.size() < 100) {
+                Bytes name = all.next().key;
+                found.add(new String(name.get(), StandardCharsets.UTF_8));
+                store.put(key("z" + found.size()), bytes("2"));
+                store.delete(name);
+            }
+        }
+        assertEquals(List.of("a", "b", "c", "d"), found);
+        assertEquals(List.of("z1=2", "z2=2", "z3=2", "z4=2"), entries(store.all()));
+        store.close();
+    }
+
+    /** A query that was in a step of an iterator made the close fail. The store could not be opened again. */
+    @Test
+    void aStoreIsClosedUnderQueries() throws Exception {
+        for (int turn = 0; turn < 20; turn++) {
+            KeyValueStore<Bytes, byte[]> store = open(StreamsConfig.AT_LEAST_ONCE);
+            for (int number = 0; number < 2_000; number++) {
+                store.put(key("a" + number), new byte[100]);
+            }
+            store.commit(Map.of(CHANGELOG, 1L));
+            CountDownLatch running = new CountDownLatch(2);
+            List<Throwable> errors = Collections.synchronizedList(new ArrayList<>());
+            List<Thread> queries = new ArrayList<>();
+            for (int number = 0; number < 2; number++) {
+                Thread query = new Thread(() -> {
+                    try {
+                        while (true) {
+                            entries(store.all());
+                            running.countDown();
+                        }
+                    } catch (InvalidStateStoreException closed) {
+                        // The store is closed, which is what the query waits for.
+                    } catch (Throwable error) {
+                        errors.add(error);
+                    }
+                });
+                query.start();
+                queries.add(query);
+            }
+            running.await();
+            store.close();
+            for (Thread query : queries) {
+                query.join();
+            }
+            assertEquals(List.of(), errors);
+        }
+        open(StreamsConfig.AT_LEAST_ONCE).close();
+    }
+
+    /** An error while a store was opened left its place taken: the next attempt said that it was open already. */
+    @Test
+    void aStoreThatFailsToOpenLeavesNothingOpen() {
+        open(StreamsConfig.AT_LEAST_ONCE).close();
+        KeyValueStore<Bytes, byte[]> other = open(1, StreamsConfig.AT_LEAST_ONCE, Map.of());
+        other.close();
+        byte[] name = bytes("0_0/store");
+        try (var shared = io.situ.store.Store.open(application.resolve("situ"));
+                var records = shared.keyspace("kafka-streams")) {
+            records.put(name, new byte[] {99});
+        }
+        other = open(1, StreamsConfig.AT_LEAST_ONCE, Map.of());
+        for (int attempt = 0; attempt < 2; attempt++) {
+            Exception error = assertThrows(ProcessorStateException.class, () -> open(StreamsConfig.AT_LEAST_ONCE));
+            assertTrue(error.toString().contains("format 99"), error.toString());
+        }
+        other.close();
+        io.situ.store.Store.destroy(application.resolve("situ"));
+    }
+
+    /** Kafka Streams removes the directory of a closed task by its time, which nothing renewed. */
+    @Test
+    void theDirectoryOfATaskHasTheTimeOfItsClose() {
+        KeyValueStore<Bytes, byte[]> store = open(StreamsConfig.AT_LEAST_ONCE);
+        File task = application.resolve("0_0").toFile();
+        assertTrue(task.setLastModified(1_000_000));
+        store.close();
+        assertTrue(task.lastModified() > 1_000_000_000);
+        assertTrue(task.setLastModified(1_000_000));
+        store = open(StreamsConfig.AT_LEAST_ONCE);
+        assertTrue(task.lastModified() > 1_000_000_000);
+        store.close();
     }
 
     /** Writes beyond the limit go to the disk. A crash then leaves a state of which nothing is known. */
