@@ -17,19 +17,21 @@ import org.apache.kafka.streams.state.internals.CachedStateStore;
  * <ol>
  *   <li>Before a transaction ends, Kafka Streams empties the caches of the task, also of stores that it finds among
  *       those that are registered. This is such a store, with nothing but a cache, behind the true one.
- *   <li>After the transaction has been committed, Kafka Streams notes that the task's metadata needs no commit any more.
- *       The first step replaces the metadata by one that counts these notes.
+ *   <li>After the transaction has been committed, Kafka Streams resets a flag in the metadata of the task. The first step
+ *       replaces the metadata by one that counts this.
  * </ol>
  *
  * <p>Between the two, other caches are emptied. Their records may reach a processor that changes the true store again,
- * and the transaction may yet fail. A task whose commit fails is closed.
+ * and the transaction may yet fail. Then Kafka Streams closes the task, which empties the caches again, and resets the
+ * flag as well. So a commit that begins before the last one has ended says that the last one has failed.
  */
 final class Commits implements StateStore, CachedStateStore<Object, Object> {
     private final String name;
     private final InternalProcessorContext<?, ?> task;
-    /** The metadata that notes the end of the commit that has begun, or null. */
+    /** The metadata in which the commit that has begun ends, or null. */
     private Metadata begun;
     private long endedBefore;
+    private boolean hasFailed;
     private boolean open = true;
 
     /** The metadata of a task that counts its commits. */
@@ -69,13 +71,19 @@ final class Commits implements StateStore, CachedStateStore<Object, Object> {
         return true;
     }
 
-    /** Forgets a commit that has begun. */
+    /** Forgets what has begun: the state is committed. */
     void reset() {
         begun = null;
+        hasFailed = false;
     }
 
     @Override
     public void flushCache() {
+        hasFailed |= begun != null && begun.ended == endedBefore;
+        if (hasFailed) {
+            begun = null;
+            return;
+        }
         begun = Metadata.of(task);
         endedBefore = begun.ended;
     }

@@ -248,6 +248,25 @@ class CommitTest {
         again.close();
     }
 
+    /** Kafka Streams closes a task whose commit has failed, and goes through the steps of a commit for that. */
+    @Test
+    void aCommitThatFailsCommitsNothing() {
+        Task task = new Task(CHANGELOG.topic(), Map.of());
+        KeyValueStore<Bytes, byte[]> store = task.open(SituStores.keyValueStore("store").get());
+        store.put(key("a"), bytes("1"));
+        task.acknowledged.put(CHANGELOG, 0L);
+        task.emptyCaches();
+        task.emptyCaches();
+        task.endCommit();
+        // The closing cache of the store writes what a processor has left in it.
+        store.put(key("b"), bytes("1"));
+        store.close();
+        KeyValueStore<Bytes, byte[]> again = open(StreamsConfig.EXACTLY_ONCE_V2);
+        assertNull(again.committedOffset(CHANGELOG));
+        assertEquals(List.of(), entries(again.all()));
+        again.close();
+    }
+
     /** The task of a table whose changelog is its input writes no changelog. The state had no offset after a crash. */
     @Test
     void aTableThatIsRestoredFromItsInputHasAnOffset() {
