@@ -10,15 +10,15 @@ import org.apache.kafka.streams.state.internals.CachedStateStore;
 /**
  * Hears of the commits of a running task under exactly-once.
  *
- * <p>Kafka Streams commits a store when its task is restored, suspended or closed. While a task runs under exactly-once,
- * it commits its transactions and tells the stores nothing. A store that waits for the end of the task would lose all
- * that in a crash. So this class listens at both ends of a commit:
+ * <p>Kafka Streams commits a store when its task is restored, suspended or closed. While a task runs under
+ * exactly-once, it commits its transactions and tells the stores nothing. A store that waits for the end of the task
+ * would lose all that in a crash. So this class listens at both ends of a commit:
  *
  * <ol>
  *   <li>Before a transaction ends, Kafka Streams empties the caches of the task, also of stores that it finds among
  *       those that are registered. This is such a store, with nothing but a cache, behind the true one.
- *   <li>After the transaction has been committed, Kafka Streams resets a flag in the metadata of the task. The first step
- *       replaces the metadata by one that counts this.
+ *   <li>After the transaction has been committed, Kafka Streams resets a flag in the metadata of the task. The first
+ *       step replaces the metadata by one that counts this.
  * </ol>
  *
  * <p>Between the two, other caches are emptied. Their records may reach a processor that changes the true store again,

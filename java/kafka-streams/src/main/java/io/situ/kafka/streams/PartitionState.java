@@ -77,8 +77,8 @@ final class PartitionState {
     }
 
     /**
-     * An uncommitted write; its value is null if it deletes its key. {@code since} numbers the first write of the key: an
-     * iterator that is older does not return a key that came later.
+     * An uncommitted write; its value is null if it deletes its key. {@code since} numbers the first write of the key:
+     * an iterator that is older does not return a key that came later.
      */
     record Held(byte[] value, long since) {
         int bytes() {

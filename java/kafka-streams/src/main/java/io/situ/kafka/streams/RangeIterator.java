@@ -12,11 +12,11 @@ import org.apache.kafka.streams.errors.InvalidStateStoreException;
 import org.apache.kafka.streams.state.KeyValueIterator;
 
 /**
- * The entries of a range: those of the store, and uncommitted writes before them. A key that is put while the iterator is
- * open is not among them; of a value that changes meanwhile, it may be the old one or the new one.
+ * The entries of a range: those of the store, and uncommitted writes before them. A key that is put while the iterator
+ * is open is not among them. Of a value that changes meanwhile, the iterator returns the old one or the new one.
  *
- * <p><b>Threads.</b> One thread uses an iterator. The thread of the task closes it, with the store, and waits for a step
- * that has begun.
+ * <p><b>Threads.</b> One thread uses an iterator. The thread of the task closes it, with the store, and waits for a
+ * step that has begun.
  */
 final class RangeIterator implements KeyValueIterator<Bytes, byte[]> {
     private final EntryIterator stored;
@@ -33,7 +33,7 @@ final class RangeIterator implements KeyValueIterator<Bytes, byte[]> {
         this.forward = forward;
     }
 
-    /** Gives the uncommitted writes of the range, in the order of the iterator. Keys behind {@code keysHeld} came later. */
+    /** Gives the uncommitted writes of the range, in the order of the iterator. Later keys have greater numbers. */
     void start(Map<byte[], Held> uncommitted, long keysHeld) {
         held = uncommitted.entrySet().iterator();
         this.keysHeld = keysHeld;

@@ -128,7 +128,7 @@ final class SharedStore {
         return !Files.notExists(markerOf(keyspace));
     }
 
-    /** Renews the time of a task's directory, by which Kafka Streams removes it when the task has been away for long. */
+    /** Renews the time of a task's directory, by which Kafka Streams removes it when the task has moved away. */
     private void touch(String keyspace) {
         markerOf(keyspace).getParent().toFile().setLastModified(System.currentTimeMillis());
     }

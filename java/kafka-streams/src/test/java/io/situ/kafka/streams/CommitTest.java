@@ -316,8 +316,8 @@ class CommitTest {
         task.open(versions);
         versions.commit(Map.of(CHANGELOG, 1L));
         task.restore.restoreBatch(List.of(new ConsumerRecord<>(
-                CHANGELOG.topic(), 0, 2, 5, TimestampType.CREATE_TIME, 1, 1, bytes("a"), bytes("2"), new RecordHeaders(),
-                Optional.empty())));
+                CHANGELOG.topic(), 0, 2, 5, TimestampType.CREATE_TIME, 1, 1, bytes("a"), bytes("2"),
+                new RecordHeaders(), Optional.empty())));
         versions.close();
         versions = new SituVersionedStore("store", 60_000);
         new Task(CHANGELOG.topic(), none).open(versions);

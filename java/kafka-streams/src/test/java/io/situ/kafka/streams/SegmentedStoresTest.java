@@ -36,7 +36,8 @@ class SegmentedStoresTest {
     private static final Duration RETENTION = Duration.ofMinutes(4);
     /** Keys that are the beginning of others, also of others with the times behind them. */
     private static final List<String> KEYS = List.of(
-            "", "a", "aa", "ab", "b", "\u00ff", "\u00ff\u00ff", "a\0", "a\0\0\0\0\0\0\0\0", "a\0\0\0\0\0\0\0\0\0\0\0\0");
+            "", "a", "aa", "ab", "b", "\u00ff", "\u00ff\u00ff",
+            "a\0", "a\0\0\0\0\0\0\0\0", "a\0\0\0\0\0\0\0\0\0\0\0\0");
     /** The keys at which ranges end. With a later one as the end, RocksDB's stores miss some of "a". */
     private static final int ENDS = 7;
 
@@ -111,7 +112,8 @@ class SegmentedStoresTest {
                     expected.close();
                     store.close();
                 }
-                expected = open(Stores.persistentWindowStore("windows", RETENTION, size, retainDuplicates).get(), "rocksdb");
+                expected = open(
+                        Stores.persistentWindowStore("windows", RETENTION, size, retainDuplicates).get(), "rocksdb");
                 store = open(SituStores.windowStore("windows", RETENTION, size, retainDuplicates).get(), "situ");
             }
             now += random.nextInt(100);
