@@ -22,6 +22,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Builder;
 use store::Value;
 
+#[cfg(test)]
+mod tests;
+
 /// The function that an asynchronous call calls when it is done: exactly once, before the call returns on its thread,
 /// or later on a thread of the library.
 ///
@@ -143,7 +146,8 @@ enum Answer {
     Done,
 }
 
-/// The function of C, and its argument.
+/// The function of C, and its argument. It is called exactly once: when the completion is dropped, at the latest. A
+/// call that panicked has no other end.
 struct Completion {
     done: situ_done,
     context: *mut c_void,
@@ -153,8 +157,8 @@ struct Completion {
 unsafe impl Send for Completion {}
 
 impl Completion {
-    fn call(self, outcome: Result<Answer, Failure>) {
-        let Some(done) = self.done else { return };
+    fn call(&mut self, outcome: Result<Answer, Failure>) {
+        let Some(done) = self.done.take() else { return };
         let (mut value, mut error) = (None, ptr::null_mut());
         let status = match outcome {
             Ok(Answer::Found(Some(found))) => {
@@ -175,6 +179,12 @@ impl Completion {
     }
 }
 
+impl Drop for Completion {
+    fn drop(&mut self) {
+        self.call(Err(panicked()));
+    }
+}
+
 /// A call that is not done yet.
 struct Task {
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
@@ -190,13 +200,15 @@ impl Wake for Task {
 }
 
 impl Task {
-    /// Polls the future, and drops it when it is done. A task that was woken twice has no future the second time.
+    /// Polls the future, and drops it when it is done or has panicked. A task that was woken twice has no future the
+    /// second time.
     fn poll(self: Arc<Task>) {
         let waker = Waker::from(self.clone());
         let mut future = self.future.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pinned) = &mut *future
-            && let Poll::Ready(()) = pinned.as_mut().poll(&mut Context::from_waker(&waker))
-        {
+        let Some(pinned) = &mut *future else { return };
+        // A panic is one of the store's, and its message is on standard error. The other calls go on.
+        let polled = catch_unwind(AssertUnwindSafe(|| pinned.as_mut().poll(&mut Context::from_waker(&waker))));
+        if !matches!(polled, Ok(Poll::Pending)) {
             *future = None;
         }
     }
@@ -211,17 +223,14 @@ fn queue() -> Result<Sender<Arc<Task>>, Failure> {
     }
     let (sender, tasks) = channel::<Arc<Task>>();
     let work = move || {
-        for task in tasks {
-            // A panic is one of the store's, and its message is on standard error. The other calls go on.
-            let _ = catch_unwind(AssertUnwindSafe(|| task.poll()));
-        }
+        tasks.into_iter().for_each(Task::poll);
     };
     Builder::new().name("situ-complete".to_owned()).spawn(work).map_err(|error| no_thread(&error))?;
     Ok(queue.insert(sender).clone())
 }
 
 /// Begins a call, and sees to it that its function is called.
-fn start<F>(completion: Completion, begin: impl FnOnce() -> Result<F, Failure>)
+fn start<F>(mut completion: Completion, begin: impl FnOnce() -> Result<F, Failure>)
 where
     F: Future<Output = Result<Answer, Failure>> + Send + 'static,
 {
@@ -234,7 +243,7 @@ where
         Ok((outcome, queue)) => {
             let future = async move {
                 // Captured as a whole: its parts are not Send.
-                let completion = completion;
+                let mut completion = completion;
                 completion.call(outcome.await);
             };
             Arc::new(Task { future: Mutex::new(Some(Box::pin(future))), queue }).poll();
