@@ -185,6 +185,9 @@ static void together(situ_store *store) {
     EXPECT(situ_transaction_commit(transaction, &sequence, &error), SITU_OK);
     EXPECT(sequence > situ_snapshot_sequence(before), 1);
     EXPECT(situ_transaction_commit(transaction, NULL, &error), SITU_ERROR_INVALID);
+    situ_value none = {.data = "never set", .bytes = 9, .owner = NULL};
+    EXPECT(situ_transaction_get(transaction, money, TEXT("bob"), &none, &error), SITU_ERROR_INVALID);
+    EXPECT(none.data == NULL, 1);
     situ_transaction_free(transaction);
     EXPECT(situ_transaction_commit(other, NULL, &error), SITU_ERROR_CONFLICT);
     situ_transaction_free(other);
@@ -319,6 +322,8 @@ int main(int count, char **arguments) {
     EXPECT(situ_store_open(NULL, NULL, &store, &error), SITU_ERROR_INVALID);
     EXPECT(situ_store_open(place, NULL, NULL, NULL), SITU_ERROR_INVALID);
     EXPECT(situ_store_sync(NULL, &error), SITU_ERROR_INVALID);
+    EXPECT(situ_store_keyspace(NULL, "a", NULL, &keyspace, &error), SITU_ERROR_INVALID);
+    EXPECT(keyspace == NULL, 1);
     EXPECT(situ_keyspace_put(NULL, TEXT("a"), TEXT("b"), 9, &error), SITU_ERROR_INVALID);
     printf("done\n");
     return 0;

@@ -5,6 +5,7 @@
  *     situ_error *error;
  *     if (situ_store_open("data", NULL, &store, &error) != SITU_OK) {
  *         fprintf(stderr, "%s\n", situ_error_text(error));
+ *         return 1;
  *     }
  *     situ_store_keyspace(store, "default", NULL, &keyspace, NULL);
  *     situ_keyspace_put(keyspace, "ada", 3, "1815", 4, SITU_SYNCED, NULL);

@@ -107,9 +107,10 @@ pub unsafe extern "C" fn situ_keyspace_get(
     value: *mut situ_value,
     error: *mut *mut situ_error,
 ) -> situ_status {
+    // SAFETY: as the header says.
+    let emptied = unsafe { empty(value, "value") };
     let get = |keyspace: &Keyspace| {
-        // SAFETY: as the header says.
-        unsafe { empty(value, "value")? };
+        emptied?;
         // SAFETY: as the header says.
         let Some(found) = (unsafe { found(keyspace, key, key_bytes, read)? }) else { return Ok(SITU_MISS) };
         // SAFETY: as the header says.
@@ -177,6 +178,10 @@ pub unsafe extern "C" fn situ_keyspace_get_many(
     values: *mut situ_value,
     error: *mut *mut situ_error,
 ) -> situ_status {
+    if !values.is_null() {
+        // SAFETY: the caller gives that many places.
+        (0..count).for_each(|place| unsafe { values.add(place).write(situ_value::none()) });
+    }
     let get = |keyspace: &Keyspace| {
         if count == 0 {
             return Ok(SITU_OK);
@@ -184,8 +189,6 @@ pub unsafe extern "C" fn situ_keyspace_get_many(
         if keys.is_null() || values.is_null() {
             return Err(wrong("the keys or the places for the values are NULL"));
         }
-        // SAFETY: the caller gives that many places.
-        (0..count).try_for_each(|place| unsafe { empty(values.add(place), "value") })?;
         // SAFETY: the caller gives that many keys.
         let keys = unsafe { slice::from_raw_parts(keys, count) };
         // SAFETY: as the header says.
@@ -243,9 +246,11 @@ unsafe fn pop(
     error: *mut *mut situ_error,
     is_first: bool,
 ) -> situ_status {
+    // SAFETY: as the header says.
+    let emptied = unsafe { (empty(key, "key"), empty(value, "value")) };
     let pop = |keyspace: &Keyspace| {
-        // SAFETY: as the header says.
-        unsafe { (empty(key, "key")?, empty(value, "value")?) };
+        emptied.0?;
+        emptied.1?;
         // SAFETY: as the header says.
         let ReadOptions { lower_bound, upper_bound, .. } = unsafe { read_options(bounds)? }.unwrap_or_default();
         let range = (
@@ -275,9 +280,10 @@ pub unsafe extern "C" fn situ_keyspace_cursor(
     cursor: *mut *mut situ_cursor,
     error: *mut *mut situ_error,
 ) -> situ_status {
+    // SAFETY: as the header says.
+    let emptied = unsafe { give(cursor, ptr::null_mut(), "cursor") };
     let open = |keyspace: &Keyspace| {
-        // SAFETY: as the header says.
-        unsafe { give(cursor, ptr::null_mut(), "cursor")? };
+        emptied?;
         // SAFETY: as the header says.
         let options = unsafe { read_options(read)? }.unwrap_or_default();
         let opened = situ_cursor(Walk::Plain(Box::new(keyspace.cursor_with(&options)?)));

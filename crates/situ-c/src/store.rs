@@ -130,9 +130,10 @@ unsafe fn find_keyspace(
     error: *mut *mut situ_error,
     find: impl FnOnce(&Store, &str) -> store::Result<Keyspace>,
 ) -> situ_status {
+    // SAFETY: as the header says.
+    let emptied = unsafe { give(keyspace, ptr::null_mut(), "keyspace") };
     let body = |store: &Store| {
-        // SAFETY: as the header says.
-        unsafe { give(keyspace, ptr::null_mut(), "keyspace")? };
+        emptied?;
         // SAFETY: as the header says.
         let found = find(store, unsafe { text(name, "name")? })?;
         // SAFETY: as the header says.
@@ -160,9 +161,10 @@ pub unsafe extern "C" fn situ_store_keyspace_names(
     names: *mut situ_value,
     error: *mut *mut situ_error,
 ) -> situ_status {
+    // SAFETY: as the header says.
+    let emptied = unsafe { empty(names, "names") };
     let list = |store: &Store| {
-        // SAFETY: as the header says.
-        unsafe { empty(names, "names")? };
+        emptied?;
         let all: Vec<u8> = store.keyspace_names().iter().flat_map(|name| [name.as_bytes(), &[0]].concat()).collect();
         // SAFETY: as the header says.
         unsafe { give(names, all.into(), "names") }
@@ -237,9 +239,10 @@ pub unsafe extern "C" fn situ_store_snapshot(
     snapshot: *mut *mut situ_snapshot,
     error: *mut *mut situ_error,
 ) -> situ_status {
+    // SAFETY: as the header says.
+    let emptied = unsafe { give(snapshot, ptr::null_mut(), "snapshot") };
     let take = |store: &Store| {
-        // SAFETY: as the header says.
-        unsafe { give(snapshot, ptr::null_mut(), "snapshot")? };
+        emptied?;
         let taken = store.snapshot()?;
         // SAFETY: as the header says.
         unsafe { give(snapshot, boxed(situ_snapshot(taken)), "snapshot") }

@@ -78,9 +78,10 @@ pub unsafe extern "C" fn situ_store_begin(
     transaction: *mut *mut situ_transaction,
     error: *mut *mut situ_error,
 ) -> situ_status {
+    // SAFETY: as the header says.
+    let emptied = unsafe { give(transaction, ptr::null_mut(), "transaction") };
     let begin = |store: &Store| {
-        // SAFETY: as the header says.
-        unsafe { give(transaction, ptr::null_mut(), "transaction")? };
+        emptied?;
         // SAFETY: as the header says.
         let begun = store.begin_with(&unsafe { options_of(options)? })?;
         // SAFETY: as the header says.
@@ -129,9 +130,12 @@ pub unsafe extern "C" fn situ_transaction_get(
     value: *mut situ_value,
     error: *mut *mut situ_error,
 ) -> situ_status {
+    // SAFETY: as the header says.
+    let emptied = unsafe { empty(value, "value") };
     let get = |transaction: &mut Transaction, keyspace: &Keyspace| {
+        emptied?;
         // SAFETY: as the header says.
-        let found = transaction.get_in(keyspace, unsafe { (empty(value, "value")?, bytes(key, key_bytes)?).1 })?;
+        let found = transaction.get_in(keyspace, unsafe { bytes(key, key_bytes)? })?;
         // SAFETY: as the header says.
         unsafe { give_found(value, found) }
     };
@@ -151,9 +155,12 @@ pub unsafe extern "C" fn situ_transaction_get_for_update(
     value: *mut situ_value,
     error: *mut *mut situ_error,
 ) -> situ_status {
+    // SAFETY: as the header says.
+    let emptied = unsafe { empty(value, "value") };
     let get = |transaction: &mut Transaction, keyspace: &Keyspace| {
+        emptied?;
         // SAFETY: as the header says.
-        let key = unsafe { (empty(value, "value")?, bytes(key, key_bytes)?).1 };
+        let key = unsafe { bytes(key, key_bytes)? };
         let found = transaction.get_for_update_in(keyspace, key, mode_of(mode)?)?;
         // SAFETY: as the header says.
         unsafe { give_found(value, found) }
@@ -230,9 +237,10 @@ pub unsafe extern "C" fn situ_transaction_cursor(
     cursor: *mut *mut situ_cursor,
     error: *mut *mut situ_error,
 ) -> situ_status {
+    // SAFETY: as the header says.
+    let emptied = unsafe { give(cursor, ptr::null_mut(), "cursor") };
     let open = |transaction: &mut Transaction, keyspace: &Keyspace| {
-        // SAFETY: as the header says.
-        unsafe { give(cursor, ptr::null_mut(), "cursor")? };
+        emptied?;
         // SAFETY: as the header says.
         let options = unsafe { read_options(read)? }.unwrap_or_default();
         let opened = transaction.cursor_in_with(keyspace, &options)?;
