@@ -105,7 +105,8 @@ final class PartitionState {
         uncommittedMax = exactlyOnce ? SituConfig.uncommittedBytes(configs) : WAITING_BYTES;
         consistent = StreamsConfig.InternalConfig.getBoolean(
                 configs, StreamsConfig.InternalConfig.IQ_CONSISTENCY_OFFSET_VECTOR_ENABLED, false);
-        place = SharedStore.open(context.stateDir().toPath(), name, configs);
+        String changelog = context instanceof InternalProcessorContext<?, ?> task ? task.changelogFor(name) : null;
+        place = SharedStore.open(context.stateDir().toPath(), name, changelog, configs);
         open = true;
         uncommitted = empty();
         commits = null;

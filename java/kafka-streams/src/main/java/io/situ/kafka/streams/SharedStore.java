@@ -10,7 +10,9 @@ import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
 import java.util.regex.Pattern;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.streams.errors.ProcessorStateException;
+import org.apache.kafka.streams.state.internals.OffsetCheckpoint;
 
 /**
  * The store of Situ that all stores of an application share. It is open as long as one of them is.
@@ -23,6 +25,7 @@ final class SharedStore {
     private static final Pattern TASK = Pattern.compile("\\d+_\\d+|global");
     private static final String DIRECTORY = "situ";
     private static final String MARKER = ".situ";
+    private static final String CHECKPOINT = ".checkpoint";
     /** The keyspace of the records that describe the others. */
     private static final String RECORDS = "kafka-streams";
 
@@ -51,9 +54,9 @@ final class SharedStore {
 
     /**
      * Returns the place of the store {@code name} of the task whose directory is {@code task}: as it was left, or empty
-     * if its marker is gone.
+     * if its marker is gone. {@code changelog} is the topic of its changelog, or null.
      */
-    static Place open(Path task, String name, Map<String, ?> configs) {
+    static Place open(Path task, String name, String changelog, Map<String, ?> configs) {
         synchronized (OPEN) {
             Path application = applicationOf(task);
             try {
@@ -64,7 +67,7 @@ final class SharedStore {
                 }
                 shared.users++;
                 try {
-                    return shared.place(task, name);
+                    return shared.place(task, name, changelog);
                 } catch (IOException | RuntimeException failure) {
                     shared.leave();
                     throw failure;
@@ -86,14 +89,14 @@ final class SharedStore {
         return name.startsWith("__") && name.endsWith("__") ? parent.getParent() : parent;
     }
 
-    private Place place(Path task, String name) throws IOException {
+    private Place place(Path task, String name, String changelog) throws IOException {
         String keyspace = application.relativize(task.toAbsolutePath().normalize()) + "/" + name;
         dropUnmarked(keyspace);
         if (!used.add(keyspace)) {
             throw new IllegalStateException("the store " + name + " of " + task + " is open already");
         }
         try {
-            byte[] record = recordOf(keyspace);
+            byte[] record = recordOf(keyspace, task, changelog);
             return new Place(this, keyspace, store.keyspace(keyspace), record);
         } catch (IOException | RuntimeException failure) {
             used.remove(keyspace);
@@ -102,7 +105,7 @@ final class SharedStore {
     }
 
     /** Returns the record of a keyspace. If the marker is gone, the keyspace is dropped, and begins again. */
-    private byte[] recordOf(String keyspace) throws IOException {
+    private byte[] recordOf(String keyspace, Path task, String changelog) throws IOException {
         Path marker = markerOf(keyspace);
         byte[] record = records.get(StateRecord.key(keyspace));
         boolean marked = isMarked(keyspace);
@@ -111,6 +114,7 @@ final class SharedStore {
             record = null;
         }
         if (record == null) {
+            forgetOffset(task, changelog);
             // First the record, then the marker: a marker without a record stands for nothing.
             record = new StateRecord().encode();
             records.put(StateRecord.key(keyspace), record);
@@ -121,6 +125,18 @@ final class SharedStore {
         }
         touch(keyspace);
         return record;
+    }
+
+    /**
+     * Removes the offset of a changelog from the file in which Kafka Streams before 4.3 keeps those of a task. It is that
+     * of a store of another kind, which was there before. Kafka Streams would take it for the offset of the empty keyspace.
+     */
+    private static void forgetOffset(Path task, String changelog) throws IOException {
+        OffsetCheckpoint file = new OffsetCheckpoint(task.resolve(CHECKPOINT).toFile());
+        Map<TopicPartition, Long> offsets = new HashMap<>(file.read());
+        if (offsets.keySet().removeIf(partition -> partition.topic().equals(changelog))) {
+            file.write(offsets);
+        }
     }
 
     /** Returns true also if the marker cannot be looked for: nothing is dropped for an error of a disk. */

@@ -44,6 +44,7 @@ import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.WindowStore;
 import org.apache.kafka.streams.state.internals.CachedStateStore;
+import org.apache.kafka.streams.state.internals.OffsetCheckpoint;
 import org.apache.kafka.test.InternalMockProcessorContext;
 import org.apache.kafka.test.MockRecordCollector;
 import org.apache.kafka.test.StreamsTestUtils;
@@ -405,6 +406,26 @@ class CommitTest {
         }
         other.close();
         io.situ.store.Store.destroy(application.resolve("situ"));
+    }
+
+    /**
+     * A store in RocksDB was there before, and Kafka Streams before 4.3 has left its offset in a file. Kafka Streams gave
+     * the offset to the new store, which was empty: the state was lost.
+     */
+    @Test
+    void theOffsetOfAnotherStoreIsNotTakenOver() throws IOException {
+        Task task = new Task(CHANGELOG.topic(), Map.of());
+        var file = new OffsetCheckpoint(application.resolve("0_0/.checkpoint").toFile());
+        TopicPartition other = new TopicPartition("other", 0);
+        file.write(Map.of(CHANGELOG, 7L, other, 8L));
+        KeyValueStore<Bytes, byte[]> store = task.open(SituStores.keyValueStore("store").get());
+        assertEquals(Map.of(other, 8L), file.read());
+        store.close();
+        // Later, the file has the offset of this store.
+        file.write(Map.of(CHANGELOG, 9L));
+        store = new Task(CHANGELOG.topic(), Map.of()).open(SituStores.keyValueStore("store").get());
+        assertEquals(Map.of(CHANGELOG, 9L), file.read());
+        store.close();
     }
 
     /** Kafka Streams removes the directory of a closed task by its time, which nothing renewed. */
