@@ -3,11 +3,22 @@ package io.situ.kafka.streams;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
 import java.util.Random;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.header.internals.RecordHeaders;
+import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.processor.CommitCallback;
+import org.apache.kafka.streams.processor.StateRestoreCallback;
+import org.apache.kafka.streams.processor.StateStore;
+import org.apache.kafka.streams.processor.internals.RecordBatchingStateRestoreCallback;
 import org.apache.kafka.streams.query.PositionBound;
 import org.apache.kafka.streams.query.QueryConfig;
 import org.apache.kafka.streams.query.VersionedKeyQuery;
@@ -26,12 +37,20 @@ class VersionedStoreTest {
     @TempDir
     Path directory;
 
+    private final List<RecordBatchingStateRestoreCallback> restores = new ArrayList<>();
+
     private VersionedKeyValueStore<String, String> open(VersionedBytesStoreSupplier supplier, String place) {
         var context = new InternalMockProcessorContext<>(
                 directory.resolve(place).toFile(),
                 Serdes.String(),
                 Serdes.String(),
-                new StreamsConfig(StreamsTestUtils.getStreamsConfig()));
+                new StreamsConfig(StreamsTestUtils.getStreamsConfig())) {
+            @Override
+            public void register(StateStore store, StateRestoreCallback callback, CommitCallback commit) {
+                restores.add((RecordBatchingStateRestoreCallback) callback);
+                super.register(store, callback, commit);
+            }
+        };
         context.setTime(1);
         var store = Stores.versionedKeyValueStoreBuilder(supplier, Serdes.String(), Serdes.String())
                 .withLoggingDisabled()
@@ -74,6 +93,41 @@ class VersionedStoreTest {
         var query = VersionedKeyQuery.<String, String>withKey("kk1");
         var answer = store.query(query, PositionBound.unbounded(), new QueryConfig(false));
         assertEquals(expected.get("kk1"), answer.getResult());
+        expected.close();
+        store.close();
+    }
+
+    @Test
+    void aRestoredStoreAnswersAsThatOfRocksDb() {
+        var expected = open(Stores.persistentVersionedKeyValueStore("versions", HISTORY), "rocksdb");
+        var store = open(SituStores.versionedKeyValueStore("versions", HISTORY), "situ");
+        Random random = new Random(36);
+        long now = 1_000_000;
+        int found = 0;
+        for (int batch = 0; batch < 200; batch++) {
+            List<ConsumerRecord<byte[], byte[]>> records = new ArrayList<>();
+            for (int number = random.nextInt(40); number >= 0; number--) {
+                now += random.nextInt(200);
+                long time = now - (random.nextInt(3) == 0 ? random.nextInt(90_000) : 0);
+                String key = "k" + random.nextInt(8);
+                String text = "v" + batch + "-" + number;
+                byte[] value = random.nextInt(5) == 0 ? null : text.getBytes(StandardCharsets.UTF_8);
+                records.add(new ConsumerRecord<>(
+                        "changelog", 0, batch, time, TimestampType.CREATE_TIME, 0, 0,
+                        key.getBytes(StandardCharsets.UTF_8), value, new RecordHeaders(), Optional.empty()));
+            }
+            restores.forEach(restore -> restore.restoreBatch(records));
+            for (int read = 0; read < 20; read++) {
+                String key = "k" + random.nextInt(8);
+                long time = now - random.nextInt(80_000);
+                String what = "batch " + batch + ": " + key + " at " + time;
+                assertEquals(expected.get(key), store.get(key), what);
+                var record = expected.get(key, time);
+                assertEquals(record, store.get(key, time), what);
+                found += record == null ? 0 : 1;
+            }
+        }
+        assertTrue(found > 1000, "found " + found);
         expected.close();
         store.close();
     }
