@@ -106,7 +106,8 @@ final class PartitionState {
         consistent = StreamsConfig.InternalConfig.getBoolean(
                 configs, StreamsConfig.InternalConfig.IQ_CONSISTENCY_OFFSET_VECTOR_ENABLED, false);
         String changelog = context instanceof InternalProcessorContext<?, ?> task ? task.changelogFor(name) : null;
-        place = SharedStore.open(context.stateDir().toPath(), name, changelog, configs);
+        boolean isInTopology = context.taskId().topologyName() != null;
+        place = SharedStore.open(context.stateDir().toPath(), isInTopology, name, changelog, configs);
         open = true;
         uncommitted = empty();
         commits = null;

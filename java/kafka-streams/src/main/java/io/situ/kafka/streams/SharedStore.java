@@ -54,11 +54,12 @@ final class SharedStore {
 
     /**
      * Returns the place of the store {@code name} of the task whose directory is {@code task}: as it was left, or empty
-     * if its marker is gone. {@code changelog} is the topic of its changelog, or null.
+     * if its marker is gone. {@code isInTopology} says that the directory lies in that of a named topology, and
+     * {@code changelog} is the topic of the store's changelog, or null.
      */
-    static Place open(Path task, String name, String changelog, Map<String, ?> configs) {
+    static Place open(Path task, boolean isInTopology, String name, String changelog, Map<String, ?> configs) {
         synchronized (OPEN) {
-            Path application = applicationOf(task);
+            Path application = applicationOf(task, isInTopology);
             try {
                 SharedStore shared = OPEN.get(application);
                 if (shared == null) {
@@ -79,14 +80,12 @@ final class SharedStore {
     }
 
     /** Returns the directory of the application to which a task's directory belongs. */
-    private static Path applicationOf(Path task) {
+    private static Path applicationOf(Path task, boolean isInTopology) {
         Path absolute = task.toAbsolutePath().normalize();
         if (!TASK.matcher(absolute.getFileName().toString()).matches()) {
             return absolute;
         }
-        Path parent = absolute.getParent();
-        String name = parent.getFileName() == null ? "" : parent.getFileName().toString();
-        return name.startsWith("__") && name.endsWith("__") ? parent.getParent() : parent;
+        return isInTopology ? absolute.getParent().getParent() : absolute.getParent();
     }
 
     private Place place(Path task, String name, String changelog) throws IOException {
@@ -128,8 +127,8 @@ final class SharedStore {
     }
 
     /**
-     * Removes the offset of a changelog from the file in which Kafka Streams before 4.3 keeps those of a task. It is that
-     * of a store of another kind, which was there before. Kafka Streams would take it for the offset of the empty keyspace.
+     * Removes the offset of a changelog from the file in which Kafka Streams before 4.3 keeps those of a task. It is
+     * that of a store of another kind, which was there before. Kafka Streams would give it to the empty keyspace.
      */
     private static void forgetOffset(Path task, String changelog) throws IOException {
         OffsetCheckpoint file = new OffsetCheckpoint(task.resolve(CHECKPOINT).toFile());

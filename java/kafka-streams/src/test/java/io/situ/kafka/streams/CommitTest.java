@@ -11,6 +11,7 @@ import java.io.File;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -426,6 +427,16 @@ class CommitTest {
         store = new Task(CHANGELOG.topic(), Map.of()).open(SituStores.keyValueStore("store").get());
         assertEquals(Map.of(CHANGELOG, 9L), file.read());
         store.close();
+    }
+
+    /** The directory of an application may have a name like that of a named topology. The store lay outside of it. */
+    @Test
+    void anApplicationHasAnyName() {
+        Path all = application;
+        application = all.resolve("__one__");
+        open(StreamsConfig.AT_LEAST_ONCE).close();
+        assertTrue(Files.isDirectory(application.resolve("situ")));
+        assertFalse(Files.exists(all.resolve("situ")));
     }
 
     /** Kafka Streams removes the directory of a closed task by its time, which nothing renewed. */
