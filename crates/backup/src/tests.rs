@@ -79,7 +79,9 @@ fn restored(backups: &Backups, id: Option<u64>, at: &Path) -> Vec<(Vec<u8>, Vec<
 
 fn contents_at(at: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let report = verify_directory(at, &mut |_| {}).unwrap();
-    assert!(report.is_sound() && report.warnings.is_empty(), "{report}");
+    // A copy may have log files: the last of them has an end, and the file behind it has no record.
+    let is_expected = |warning: &String| warning.contains("the file ended, and the next one was not begun");
+    assert!(report.is_sound() && report.warnings.iter().all(is_expected), "{report}");
     let store = Store::open(at).unwrap();
     let contents = contents(&store);
     store.close().unwrap();
