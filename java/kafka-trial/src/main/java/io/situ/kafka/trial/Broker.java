@@ -66,6 +66,8 @@ final class Broker implements AutoCloseable {
                 topics.add(new NewTopic(name, partitions, (short) 1));
             }
             admin.createTopics(topics).all().get();
+            // A producer that comes before the partitions have their leaders can lose its order for good.
+            Thread.sleep(2_000);
         }
     }
 

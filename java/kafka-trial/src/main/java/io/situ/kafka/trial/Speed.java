@@ -54,7 +54,7 @@ final class Speed {
     private static void fill(Broker broker, String topic, int records, int keys, int partitions) {
         Random random = new Random(35);
         try (var producer = new KafkaProducer<String, byte[]>(
-                Map.of("bootstrap.servers", broker.address, "linger.ms", "20", "batch.size", "200000"),
+                Map.of("bootstrap.servers", broker.address, "linger.ms", "20", "batch.size", "200000", "enable.idempotence", "false"),
                 new StringSerializer(), new ByteArraySerializer())) {
             for (int number = 0; number < records; number++) {
                 int key = random.nextInt(keys);
