@@ -185,6 +185,9 @@ final class Speed {
                 output.await(output.count + 1, 120_000);
                 restartMs = (System.nanoTime() - killed) / 1_000_000;
                 synchronized (said) {
+                    if (restartMs > 60_000) {
+                        said.subList(before, said.size()).forEach(System.err::println);
+                    }
                     for (String line : said.subList(before, said.size())) {
                         String[] words = line.split(" ");
                         restored += words.length > 4 && words[1].equals("restored") ? Long.parseLong(words[4]) : 0;
