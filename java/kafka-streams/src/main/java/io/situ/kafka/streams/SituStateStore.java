@@ -11,7 +11,7 @@ import org.apache.kafka.streams.query.QueryConfig;
 import org.apache.kafka.streams.query.QueryResult;
 import org.apache.kafka.streams.state.internals.StoreQueryUtils;
 
-/** What all kinds of stores have in common. */
+/** The common part of all kinds of stores. */
 abstract class SituStateStore implements StateStore {
     final PartitionState state;
     private final String name;

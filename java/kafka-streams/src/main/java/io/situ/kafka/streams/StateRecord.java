@@ -12,7 +12,10 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.streams.errors.ProcessorStateException;
 import org.apache.kafka.streams.query.Position;
 
-/** What the store knows of one keyspace besides its entries. A commit writes it with the entries, in one batch. */
+/**
+ * The record of one keyspace: all that the store knows of it besides its entries. A commit writes it with the entries,
+ * in one batch.
+ */
 final class StateRecord {
     private static final int VERSION = 1;
 

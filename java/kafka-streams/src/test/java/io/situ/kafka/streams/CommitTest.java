@@ -54,7 +54,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** What a store holds after a commit, after a crash, and after its task's directory was removed. */
+/** The contents of a store after a commit, after a crash, and after its task's directory was removed. */
 class CommitTest {
     private static final TopicPartition CHANGELOG = new TopicPartition("changelog", 0);
 
