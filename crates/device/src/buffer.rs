@@ -1,13 +1,15 @@
 //! Owned memory, aligned for direct I/O.
 //!
 //! Short buffers come from the allocator. Long ones, of [`LONG_BYTES`] and more, are mapped from the system, and some
-//! of those that are not used any more are kept for the next (`kept.rs`).
+//! of those that are not used any more are kept for the next (`kept.rs`). In a process that drives a drive itself, all
+//! but the longest come from memory that the drive can reach (`arena.rs`).
 //!
 //! *Rejected:* all of them from the allocator. Buffers are made by one thread and given up by another, some after a
 //! millisecond and some after minutes. glibc puts them into a heap for each thread. There, a buffer that lives long
 //! keeps the free room below it from going back to the system. A store that had some 100 MiB of them held up to 340
 //! MiB.
 
+pub(crate) mod arena;
 mod kept;
 
 use kept::{KEPT_LENGTH_MAX, Mapping};
@@ -105,6 +107,9 @@ impl Buffer {
     /// `None` if memory runs out.
     fn of_any_contents(bytes: usize) -> Option<(Buffer, bool)> {
         let bytes = whole_pages(bytes);
+        if let Some(pointer) = arena::take(bytes) {
+            return Some((Buffer { pointer, bytes, id: Buffer::next_id() }, false));
+        }
         let (pointer, is_zeroed) = if bytes >= LONG_BYTES {
             let (mapping, is_zeroed) = Mapping::take(bytes)?;
             (mapping.into_start(), is_zeroed)
@@ -143,6 +148,9 @@ fn whole_pages(bytes: usize) -> usize {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if arena::give_back(self.pointer, self.bytes) {
+            return;
+        }
         if self.bytes >= LONG_BYTES {
             // SAFETY: it is a mapping that `of_any_contents` took for this length, and it has no users any more.
             unsafe { Mapping::from_start(self.pointer, self.bytes) }.give_back();

@@ -4,6 +4,7 @@
 //!   The queue owns them until it gives them back with a [`Completion`]. [`open`](open()) takes a file, a block device
 //!   or an NVMe namespace, by plain calls, by `io_uring` or by commands passed through to the drive.
 //! * [`Drive`]: the drive under a path. It says whether it compresses, and what it counts of its physical space.
+//! * [`pci`]: NVMe controllers on PCI, bound to the kernel's driver or to VFIO.
 //! * [`memory`]: fallible allocation, for lengths that come from data.
 //! * [`FileReads`]: reads of any open files, many in flight. [`Watch`]: a wait for completions that another thread can
 //!   end.
@@ -14,6 +15,7 @@ mod block;
 mod blocking;
 mod buffer;
 mod drive;
+mod driver;
 #[cfg(test)]
 mod durability;
 mod extents;
@@ -25,6 +27,7 @@ mod nature;
 mod nvme;
 mod nvme_device;
 mod open;
+pub mod pci;
 #[cfg(test)]
 #[path = "../tests/common/skipped.rs"]
 mod skipped;
@@ -36,6 +39,7 @@ mod watch;
 pub use block::{Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
 pub use buffer::{Buffer, PAGE_BYTES};
 pub use drive::{Counts, Drive};
+pub use driver::{Dma, Function, NvmeController, NvmeDrive, QueueStatistics, VfioFunction, absolute, is_pci_name};
 pub use file::FileDevice;
 pub use flock::Flocked;
 pub use nature::{Compresses, Nature};

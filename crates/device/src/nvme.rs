@@ -1,10 +1,12 @@
 //! NVMe drives by the kernel's pass-through: the names of their devices, administrative commands, and what drives
 //! answer.
 
+pub(crate) mod commands;
 mod identify;
 
 use crate::Buffer;
 use crate::ioctl::Call;
+pub(crate) use commands::{Words, plan, step};
 pub(crate) use identify::{Namespace, used_bytes};
 use rustix::ioctl::{Opcode, ioctl, opcode};
 use std::fs::File;
@@ -38,6 +40,12 @@ pub(crate) struct Answers {
     controller: Buffer,
     /// The feature "volatile write cache", if it could be read.
     cache_feature: Option<u32>,
+}
+
+impl Answers {
+    pub(crate) fn new(namespace: Buffer, controller: Buffer, cache_feature: Option<u32>) -> Answers {
+        Answers { namespace, controller, cache_feature }
+    }
 }
 
 /// Asks the drive about itself and a namespace.
@@ -132,5 +140,6 @@ pub(crate) fn status_error(status: u32) -> io::Error {
         0x287 => "the block was never written, or was given back",
         _ => "see the NVMe specification",
     };
-    io::Error::other(format!("the drive answered with status {:#05x}: {what}", status & 0x7ff))
+    let kind = if status & 0x7ff == 0x081 { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
+    io::Error::new(kind, format!("the drive answered with status {:#05x}: {what}", status & 0x7ff))
 }

@@ -9,8 +9,10 @@
 //!   operation to a kernel thread, at twice to six times the latency of a small one.
 //! * A path through the page cache: plain calls, for the same reason.
 //! * An NVMe drive's generic character device, `/dev/ngXnY`: commands passed through rings. It takes nothing else.
+//! * A name like `pci:0000:01:00.0/1`: the driver in user space.
 //! * A system that gives no rings (seccomp, `kernel.io_uring_disabled`): plain calls. The description says so.
 
+use crate::driver;
 use crate::nvme;
 use crate::nvme_device::NvmeDevice;
 use crate::target::Target;
@@ -45,12 +47,20 @@ pub struct OpenOptions {
     pub backend: Backend,
 }
 
-/// Opens the regular file, block device or NVMe namespace (`/dev/ngXnY`) at `path`, whose size is taken as it is now,
-/// with the backend that suits it.
+/// Opens the regular file, block device or NVMe namespace (`/dev/ngXnY`, or `pci:0000:01:00.0/1` for the driver in user
+/// space) at `path`, whose size is taken as it is now, with the backend that suits it.
 ///
 /// # Errors
 /// Whatever the system answers to `open`; `InvalidInput` for what is neither a file nor a block device.
 pub fn open(path: &Path, options: OpenOptions) -> io::Result<Arc<dyn Device>> {
+    if driver::is_pci_name(path) {
+        if options.backend != Backend::Automatic {
+            let why =
+                format!("{} is reached by the driver in user space only, not by {:?}", path.display(), options.backend);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        return Ok(Arc::new(driver::open(path)?));
+    }
     if nvme::is_generic_device(path) {
         return match options.backend {
             Backend::Blocking => Err(io::Error::new(

@@ -25,13 +25,14 @@ use crate::target::Target;
 use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space};
 use file::FileCommands;
 pub(crate) use nvme::NvmeCommands;
-pub(crate) use queue::RingQueue;
+pub(crate) use queue::{Plan, RingQueue, Step};
 pub use reads::{FileRead, FileReads};
 pub(crate) use ring::Mode;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+pub(crate) use table::{InFlight, Table};
 
 /// The maximum time of the first read.
 const FIRST_READ: Duration = Duration::from_secs(30);

@@ -47,10 +47,9 @@ impl EventDescriptor {
     pub(crate) fn number(&self) -> RawFd {
         self.0.as_raw_fd()
     }
-}
 
-impl Watch for EventDescriptor {
-    fn wait(&self, timeout: Option<Duration>) {
+    /// Waits as a [`Watch`] does; true if there was a wake, false if the wait ended for nothing.
+    pub(crate) fn wait_for_wake(&self, timeout: Option<Duration>) -> bool {
         // Too long for the kernel is as good as no timeout.
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref()) {
@@ -59,7 +58,13 @@ impl Watch for EventDescriptor {
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
         // Back to zero; an error says that it is.
-        let _ = read(&self.0, &mut [0; 8]);
+        read(&self.0, &mut [0; 8]).is_ok()
+    }
+}
+
+impl Watch for EventDescriptor {
+    fn wait(&self, timeout: Option<Duration>) {
+        self.wait_for_wake(timeout);
     }
 
     fn wake(&self) {
@@ -85,7 +90,7 @@ mod tests {
         let watch = Arc::new(EventDescriptor::new().unwrap());
         let begun = Instant::now();
         (0..3).for_each(|_| watch.wake());
-        watch.wait(Some(LONG));
+        assert!(watch.wait_for_wake(Some(LONG)));
         let other = Arc::clone(&watch);
         let waker = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
@@ -119,7 +124,7 @@ mod tests {
     fn a_wait_without_a_wake_takes_its_timeout() {
         let watch = EventDescriptor::new().unwrap();
         let begun = Instant::now();
-        watch.wait(Some(Duration::from_millis(30)));
+        assert!(!watch.wait_for_wake(Some(Duration::from_millis(30))));
         assert!(begun.elapsed() >= Duration::from_millis(30));
     }
 }

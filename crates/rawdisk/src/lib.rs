@@ -52,6 +52,7 @@ mod reads;
 mod report;
 mod room;
 mod shared;
+mod signature;
 mod transfer;
 mod writer;
 
@@ -59,6 +60,7 @@ pub use cache::CacheUse;
 pub use layout::DiskId;
 pub use prepare::{FormatOptions, RawCheck};
 pub use report::{AreaUse, RawReport};
+pub use signature::Signature;
 
 use cache::Cache;
 use catalogue::INLINE_BYTES_MAX;

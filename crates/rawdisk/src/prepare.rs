@@ -4,6 +4,7 @@ use super::frame;
 use super::journal::{self, Replayed};
 use super::layout::{Copy, DiskId, MAGIC, PAGE, Superblock};
 use super::room::Extent;
+use super::signature::Signature;
 use super::transfer::{PIECE_BYTES, Transfers, places};
 use situ_base::random;
 use situ_device::{Buffer, Op};
@@ -156,8 +157,8 @@ fn foreign(transfers: &Transfers) -> Result<Option<String>> {
     let front = read_pages(transfers, Extent { first: 0, pages: pages.min(FOREIGN_FRONT_BYTES / PAGE) })?;
     let back_pages = pages.min(FOREIGN_BACK_BYTES / PAGE);
     let back = read_pages(transfers, Extent { first: pages - back_pages, pages: back_pages })?;
-    if let Some(name) = signature(&front) {
-        return Ok(Some(name.to_owned()));
+    if let Some(signature) = Signature::of(&front) {
+        return Ok(Some(signature.to_string()));
     }
     let first = |bytes: &[u8]| bytes.iter().position(|byte| *byte != 0);
     Ok(match (first(&front), first(&back)) {
@@ -165,28 +166,6 @@ fn foreign(transfers: &Transfers) -> Result<Option<String>> {
         (None, Some(at)) => Some(format!("data at byte {}", (pages - back_pages) * PAGE + at as u64)),
         (None, None) => None,
     })
-}
-
-/// Returns a name for what begins with these bytes, if it is something well known.
-fn signature(front: &[u8]) -> Option<&'static str> {
-    let known: [(usize, &[u8], &str); 13] = [
-        (0, &MAGIC, "a Situ disk"),
-        (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
-        (0, b"XFSB", "an XFS file system"),
-        (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
-        (1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
-        (3, b"NTFS    ", "an NTFS file system"),
-        (4086, b"SWAPSPACE2", "swap space"),
-        (0, b"LUKS\xba\xbe", "an encrypted (LUKS) volume"),
-        (512, b"LABELONE", "an LVM volume"),
-        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a RAID"),
-        (512, b"EFI PART", "a GPT partition table"),
-        (0x2_1000, &[0x0c, 0xb1, 0xba, 0], "a ZFS pool"),
-        // Last: many of the others have it, too.
-        (510, &[0x55, 0xaa], "a boot sector or a partition table"),
-    ];
-    let is_there = |at: usize, magic: &[u8]| front.get(at..at + magic.len()) == Some(magic);
-    known.into_iter().find(|(at, magic, _)| is_there(*at, magic)).map(|(.., name)| name)
 }
 
 /// Makes a Situ disk of the device. The device's lock is the caller's.

@@ -2,7 +2,9 @@
 //! "Common Command Format"; NVM command set, "Read", "Write", "Write Zeroes", "Dataset Management"; base, "Flush").
 
 use super::*;
-use crate::{PAGE_BYTES, Ticket};
+use crate::blocking::zeros;
+use crate::nvme::commands::{DISCARD_BYTES_MAX, RETRIES, ZEROES_BLOCKS_MAX};
+use crate::{Buffer, Op, PAGE_BYTES, Ticket};
 
 const NAMESPACE: u32 = 0x0102_0304;
 const BLOCK: u64 = 512;
