@@ -27,14 +27,15 @@ use crate::{Rng, crash};
 use situ_base::lock;
 use situ_base::{Env, Event};
 use situ_device::{
-    Buffer, Completion, Compresses, Device, DeviceLock, Geometry, Nature, Op, PAGE_BYTES, Queue, Space, Ticket, Watch,
+    Buffer, Completion, Compresses, Device, DeviceLock, Geometry, Nature, NvmeController, Op, PAGE_BYTES, Queue, Space,
+    Ticket, Watch,
 };
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// A simulated block device. Clones are the same device; it is a [`Device`] itself.
@@ -62,6 +63,9 @@ pub struct SimDevice {
 
 struct Shared {
     env: Env,
+    seed: u64,
+    /// The controller by which the driver reaches the device, if it does.
+    controller: Mutex<Weak<NvmeController>>,
     geometry: Geometry,
     state: Mutex<State>,
     trace: Trace,
@@ -102,7 +106,9 @@ impl SimDevice {
         let (fate, in_flight) = (Fate::new(plan, seed), BTreeMap::new());
         let state = State { blocks, fate, watermark: 0, in_flight, locked: false, compression: None };
         let (state, trace) = (Mutex::new(state), Trace::default());
-        SimDevice { shared: Arc::new(Shared { env: env.clone(), geometry, state, trace }) }
+        SimDevice {
+            shared: Arc::new(Shared { env: env.clone(), seed, controller: Mutex::default(), geometry, state, trace }),
+        }
     }
 
     /// Exchanges the plan; the new rules count from zero. The effects of earlier faults on the data stay.
@@ -130,6 +136,18 @@ impl SimDevice {
     /// Returns true if [`crash_at`](SimDevice::crash_at) has struck, here or on a disk of the same machine.
     pub fn has_crashed(&self) -> bool {
         self.power().has_failed()
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.shared.seed
+    }
+
+    pub(crate) fn controller(&self) -> &Mutex<Weak<NvmeController>> {
+        &self.shared.controller
+    }
+
+    pub(crate) fn env(&self) -> Env {
+        self.shared.env.clone()
     }
 
     pub(crate) fn power(&self) -> Power {

@@ -193,6 +193,18 @@ pub enum When {
     Chance(f64),
 }
 
+impl When {
+    /// Returns true if it strikes the matching operation with this number.
+    pub(crate) fn strikes(self, number: u64, rng: &mut Rng) -> bool {
+        match self {
+            When::Always => true,
+            When::Nth(n) => number == n,
+            When::From(n) => number >= n,
+            When::Chance(p) => rng.chance(p),
+        }
+    }
+}
+
 /// One thing that goes wrong.
 ///
 /// ```
@@ -356,14 +368,8 @@ impl FaultState {
             }
             let number = *seen;
             *seen += 1;
-            let strikes = match rule.when {
-                When::Always => true,
-                When::Nth(n) => number == n,
-                When::From(n) => number >= n,
-                When::Chance(p) => rng.chance(p),
-            };
             match rule.fault {
-                _ if !strikes => {}
+                _ if !rule.when.strikes(number, rng) => {}
                 Fault::Delay(more) => delay = delay.saturating_add(more),
                 other => fault = fault.or(Some(other)),
             }

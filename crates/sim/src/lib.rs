@@ -6,6 +6,8 @@
 //!   [`SimVolume::crash`] gives a disk as a power failure would leave it.
 //! * [`SimDevice`]: blocks in memory with the exact promises of `situ_device::Device`, under the same plans and
 //!   crashes.
+//! * [`NvmeModel`]: an NVMe controller over such devices, for a driver, under an [`NvmePlan`]. [`TimedDevice`]: blocks
+//!   in memory that take time and no processor.
 //! * [`Compression`]: a volume or device that compresses, counts physical bytes, and may run out of them.
 //! * [`crash_everywhere`], [`crash_device_everywhere`] and others for several disks: a workload, crashed at each of its
 //!   I/Os. [`for_each_seed`]: many seeds, and how to replay.
@@ -37,7 +39,7 @@
 //! any of them. The simulator does not see code that breaks the first rule. It sees code that breaks the second one
 //! within seconds.
 
-// The allocator is the only module with unsafe code.
+// Only the allocator and the memory of the controller have unsafe code.
 #![deny(unsafe_code)]
 
 mod clock;
@@ -51,7 +53,9 @@ mod explore;
 mod fate;
 mod fault;
 mod memory;
+mod nvme;
 mod rng;
+mod timed;
 mod trace;
 mod volume;
 mod waiting;
@@ -67,7 +71,9 @@ pub use explore::{
 pub use fate::Power;
 pub use fault::{Fault, FaultPlan, FileKind, Operation, Rule, When};
 pub use memory::SimMemory;
+pub use nvme::{DmaFault, NotReady, NvmeCommand, NvmeConfig, NvmeCounts, NvmeFault, NvmeModel, NvmePlan, NvmeRule};
 pub use rng::Rng;
+pub use timed::TimedDevice;
 pub use trace::Trace;
 pub use volume::SimVolume;
 pub use waiting::wait;
