@@ -26,11 +26,11 @@ fn small() -> FormatOptions {
 }
 
 fn open(env: &Env, device: &SimDevice) -> Result<RawVolume> {
-    RawVolume::open(Arc::new(device.clone()), env.clone(), RawOptions { cache_bytes: 1 << 20 })
+    RawVolume::open(device.reached(), env.clone(), RawOptions { cache_bytes: 1 << 20 })
 }
 
 fn format(env: &Env, device: &SimDevice, options: &FormatOptions) {
-    RawVolume::format(Arc::new(device.clone()), env.clone(), options).unwrap();
+    RawVolume::format(device.reached(), env.clone(), options).unwrap();
 }
 
 /// A formatted device of so many pages, in a simulated machine.

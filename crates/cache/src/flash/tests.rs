@@ -23,7 +23,7 @@ fn device(sim: &SimExecutor, mib: u64, seed: u64) -> SimDevice {
 }
 
 fn open(device: &SimDevice) -> FlashLog {
-    let device = Arc::new(device.clone()) as Arc<dyn Device>;
+    let device = device.reached();
     match FlashLog::content(&device).unwrap() {
         Content::Nothing => FlashLog::create(device, ID, 5).unwrap(),
         _ => FlashLog::open(device).unwrap(),
@@ -288,7 +288,6 @@ mod cache {
     use super::device;
     use crate::cache::Flash;
     use crate::{Admission, Cache, FlashReader, Lookup, Meta, OnItem, Options, Record, Start};
-    use situ_device::Device;
     use situ_sim::{Fault, FaultPlan, Rng, Rule, SimDevice, SimExecutor};
     use std::collections::HashMap;
     use std::path::Path;
@@ -308,7 +307,7 @@ mod cache {
         options: &Options,
         now: u64,
     ) -> (Cache, Start) {
-        let device = Arc::new(device.clone()) as Arc<dyn Device>;
+        let device = device.reached();
         let flash = Flash { device, env: sim.env(), files: files.map(|files| files.join("flash")) };
         Cache::with_flash(options, flash, |_| now).unwrap()
     }

@@ -164,7 +164,7 @@ fn open(env: &Env, volume: &SimVolume, seed: u64, heard: &Arc<Heard>) -> Result<
 
 #[test]
 fn promise_7_writes_are_refused_before_physical_space_ends_and_recover_when_it_returns() {
-    for_each_seed(0, 6, |seed| {
+    for_each_seed(0, 4, |seed| {
         World::run(seed, |world| {
             let bulk = world.store.create_keyspace("bulk", options(seed, &world.heard).keyspace).unwrap();
             for number in 0..200_u32 {

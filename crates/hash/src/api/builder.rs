@@ -170,7 +170,7 @@ fn open_device(path: &Path) -> Result<Arc<dyn Device>> {
 
 /// Returns the path of a device as the superblock remembers it: whole, so that it is found from another directory, too.
 fn device_text(path: &Path) -> Result<String> {
-    let whole = std::path::absolute(path).map_err(|error| StorageError::io("find", path.display(), error))?;
+    let whole = situ_device::absolute(path).map_err(|error| StorageError::io("find", path.display(), error))?;
     let text = whole.to_str().filter(|text| text.len() <= DEVICE_PATH_BYTES_MAX);
     text.map(str::to_owned).ok_or_else(|| {
         Error::Invalid(format!(

@@ -66,7 +66,7 @@ pub(crate) fn open(
     HashStoreBuilder::new(options.clone()).env(env.clone()).identity(StoreId([7; 16]), 11).open_volumes(
         Arc::new(volumes[0].clone()),
         Arc::new(volumes[1].clone()),
-        Arc::new(device.clone()),
+        device.reached(),
     )
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 const PAGE: u64 = PAGE_BYTES as u64;
 
 fn open(env: &Env, device: &SimDevice) -> Result<Arc<dyn Volume>> {
-    let volume = RawVolume::open(Arc::new(device.clone()), env.clone(), RawOptions { cache_bytes: 0 })?;
+    let volume = RawVolume::open(device.reached(), env.clone(), RawOptions { cache_bytes: 0 })?;
     Ok(Arc::new(volume))
 }
 
@@ -23,7 +23,7 @@ fn formatted(env: &Env, plan: FaultPlan, seed: u64) -> SimDevice {
     let device = SimDevice::new(&sim.env(), 256 * PAGE, FaultPlan::none(), seed);
     let (log_bytes, journal_half_bytes) = (Some(80 * PAGE), Some(4 * PAGE));
     let options = FormatOptions { log_bytes, journal_half_bytes, ..FormatOptions::default() };
-    sim.run(|| RawVolume::format(Arc::new(device.clone()), sim.env(), &options)).unwrap();
+    sim.run(|| RawVolume::format(device.reached(), sim.env(), &options)).unwrap();
     let device = device.crash(1).on(env);
     device.set_faults(plan);
     device

@@ -204,7 +204,7 @@ fn a_made_page_file_shows_nothing_of_an_earlier_life() {
         drop((log, volume));
         // The same for a whole life of the disk.
         let other = FormatOptions { force: true, ..small() };
-        RawVolume::format(Arc::new(device.clone()), env.clone(), &other).unwrap();
+        RawVolume::format(device.reached(), env.clone(), &other).unwrap();
         let volume = open(env, device).unwrap();
         assert_eq!((volume.list().unwrap().len(), volume.report().generation), (0, 2));
         volume.create_pages(FileName::Log(1), 40 * PAGE).unwrap();
@@ -233,7 +233,7 @@ fn the_metadata_has_no_limit_but_the_device() {
         }
         assert!(volume.report().catalogue_bytes < 20_000);
         check_room(&volume);
-        assert_eq!(RawVolume::check(Arc::new(device.clone()), env.clone()).unwrap().problems, [""; 0]);
+        assert_eq!(RawVolume::check(device.reached(), env.clone()).unwrap().problems, [""; 0]);
     });
 }
 
@@ -478,7 +478,7 @@ fn the_lock_is_the_device_s_and_shows_what_others_did() {
         let (one, other) = (open(env, device).unwrap(), open(env, device).unwrap());
         let lock = one.lock().unwrap();
         assert!(matches!(other.lock(), Err(Error::Locked { .. })));
-        let formatting = RawVolume::format(Arc::new(device.clone()), env.clone(), &small());
+        let formatting = RawVolume::format(device.reached(), env.clone(), &small());
         assert!(matches!(formatting, Err(Error::Locked { .. })));
         write(&one, FileName::Table(1), b"first").unwrap();
         drop(lock);

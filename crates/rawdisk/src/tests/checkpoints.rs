@@ -46,7 +46,7 @@ fn an_older_checkpoint_that_cannot_be_read_is_not_needed() {
     with_long_checkpoints(|env, device, _, before| {
         unreadable(device, &before);
         is_whole(env, device);
-        assert_eq!(RawVolume::check(Arc::new(device.clone()), env.clone()).unwrap().problems, [""; 0]);
+        assert_eq!(RawVolume::check(device.reached(), env.clone()).unwrap().problems, [""; 0]);
     });
 }
 
@@ -105,7 +105,7 @@ fn a_check_beside_a_writer_of_logs_sees_no_damage() {
             };
             let job = env.executor.spawn("writer", Box::new(work)).unwrap();
             for _ in 0..20 {
-                let found = RawVolume::check(Arc::new(device.clone()), env.clone()).unwrap();
+                let found = RawVolume::check(device.reached(), env.clone()).unwrap();
                 assert_eq!(found.problems, [""; 0]);
             }
             job.join().unwrap();

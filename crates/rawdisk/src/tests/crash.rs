@@ -48,7 +48,7 @@ fn work(env: &Env, device: &SimDevice, seed: u64, threads: u64, steps: usize, lo
 
 /// What a crash left is one of the states that it may leave, all of its metadata is sound, and it can be worked with.
 fn check_image(env: &Env, device: &SimDevice, told: &[Told]) {
-    let problems = RawVolume::check(Arc::new(device.clone()), env.clone()).unwrap().problems;
+    let problems = RawVolume::check(device.reached(), env.clone()).unwrap().problems;
     assert!(problems.is_empty(), "{problems:?}");
     let volume = open(env, device).unwrap();
     told.iter().for_each(|told| check(&volume, told));
@@ -143,7 +143,7 @@ fn a_format_that_is_interrupted_leaves_no_disk_or_the_new_one() {
             sim.run(|| write(&open(&sim.env(), &old).unwrap(), FileName::Table(1), b"old").unwrap());
             old.on(env)
         },
-        |env, device| RawVolume::format(Arc::new(device.clone()), env.clone(), &other).is_ok(),
+        |env, device| RawVolume::format(device.reached(), env.clone(), &other).is_ok(),
         |env, device, is_formatted| match open(env, &device) {
             Ok(volume) => {
                 let report = volume.report();
@@ -159,7 +159,7 @@ fn a_format_that_is_interrupted_leaves_no_disk_or_the_new_one() {
             Err(error) => {
                 assert!(!is_formatted, "{error}");
                 assert!(error.to_string().contains("is not a Situ disk"), "{error}");
-                RawVolume::format(Arc::new(device.clone()), env.clone(), &other).unwrap();
+                RawVolume::format(device.reached(), env.clone(), &other).unwrap();
                 assert!(open(env, &device).unwrap().list().unwrap().is_empty());
             }
         },

@@ -27,7 +27,7 @@ fn is_whole(env: &Env, device: &SimDevice) {
 }
 
 fn problems(env: &Env, device: &SimDevice) -> Vec<String> {
-    RawVolume::check(Arc::new(device.clone()), env.clone()).unwrap().problems
+    RawVolume::check(device.reached(), env.clone()).unwrap().problems
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_stale_journal_of_an_earlier_format_never_looks_current() {
         drop(volume);
         let old = device.contents(JOURNAL..JOURNAL + 2 * HALF);
         let other = FormatOptions { id: Some([7; 16]), force: true, ..small() };
-        RawVolume::format(Arc::new(device.clone()), env.clone(), &other).unwrap();
+        RawVolume::format(device.reached(), env.clone(), &other).unwrap();
         // Even where the format did not clear it.
         device.set_contents(JOURNAL + PAGE, &old[PAGE as usize..]);
         let volume = open(env, device).unwrap();
@@ -273,7 +273,7 @@ fn a_device_that_disappears_is_an_error_and_not_an_end() {
         assert!(write(&volume, FileName::Table(2), b"x").is_err());
         assert!(volume.replace(FileName::Identity, b"x").is_err());
         assert!(open(env, device).is_err());
-        assert!(RawVolume::check(Arc::new(device.clone()), env.clone()).is_err());
+        assert!(RawVolume::check(device.reached(), env.clone()).is_err());
         device.set_faults(FaultPlan::none());
         is_whole(env, device);
     });
@@ -362,7 +362,7 @@ fn a_device_with_something_at_its_front_or_its_end_is_not_formatted() {
         sim.run(|| {
             let format = |force| {
                 let options = FormatOptions { force, ..small() };
-                RawVolume::format(Arc::new(device.clone()), env.clone(), &options)
+                RawVolume::format(device.reached(), env.clone(), &options)
             };
             let before = device.contents(0..600 * PAGE);
             let error = format(false).unwrap_err().to_string();
@@ -382,7 +382,7 @@ fn a_device_with_something_at_its_front_or_its_end_is_not_formatted() {
     refused(600 * PAGE - (64 << 10), b"?", &format!("data at byte {}", 600 * PAGE - (64 << 10)));
     refused(600 * PAGE - 512, b"EFI PART", &format!("data at byte {}", 600 * PAGE - 512));
     with_files(14, |env, device| {
-        let again = RawVolume::format(Arc::new(device.clone()), env.clone(), &small()).unwrap_err().to_string();
+        let again = RawVolume::format(device.reached(), env.clone(), &small()).unwrap_err().to_string();
         assert!(again.contains("holds a Situ disk"), "{again}");
         is_whole(env, device);
     });
@@ -395,7 +395,7 @@ fn a_device_that_is_too_small_is_refused() {
     sim.run(|| {
         for pages in [0, 1, 2, 10, 40, 65] {
             let device = SimDevice::new(&env, pages * PAGE, FaultPlan::none(), 15);
-            let error = RawVolume::format(Arc::new(device.clone()), env.clone(), &small()).unwrap_err().to_string();
+            let error = RawVolume::format(device.reached(), env.clone(), &small()).unwrap_err().to_string();
             assert!(error.contains("has no room"), "{error}");
             assert!(open(&env, &device).unwrap_err().to_string().contains("not a Situ disk"));
         }

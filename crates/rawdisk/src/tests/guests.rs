@@ -32,7 +32,7 @@ fn a_reader_beside_the_writer_sees_no_damage() {
             };
             let job = env.executor.spawn("writer", Box::new(work)).unwrap();
             for _ in 0..10 {
-                let found = RawVolume::check(Arc::new(device.clone()), env.clone()).unwrap();
+                let found = RawVolume::check(device.reached(), env.clone()).unwrap();
                 assert_eq!(found.problems, [""; 0]);
             }
             ended.store(true, std::sync::atomic::Ordering::Release);
@@ -50,7 +50,7 @@ fn a_guest_never_takes_another_file_s_bytes_for_those_of_one_that_has_gone() {
         let _lock = writer.lock().unwrap();
         write(&writer, FileName::Table(1), &pattern(1, 90_000)).unwrap();
         write(&writer, FileName::Table(2), &pattern(2, 90_000)).unwrap();
-        let guest = RawVolume::open(Arc::new(device.clone()), env.clone(), RawOptions { cache_bytes: 0 }).unwrap();
+        let guest = RawVolume::open(device.reached(), env.clone(), RawOptions { cache_bytes: 0 }).unwrap();
         let (gone, stays) = (guest.open(FileName::Table(1)).unwrap(), guest.open(FileName::Table(2)).unwrap());
         let whole = |reader: &dyn Reader| {
             let mut bytes = vec![0; 90_000];
@@ -96,7 +96,7 @@ fn a_guest_never_takes_another_file_s_bytes_for_those_of_one_that_has_gone() {
         let guest = open(env, device).unwrap();
         let stays = guest.open(FileName::Table(2)).unwrap();
         let other = FormatOptions { id: Some([3; 16]), force: true, ..small() };
-        RawVolume::format(Arc::new(device.clone()), env.clone(), &other).unwrap();
+        RawVolume::format(device.reached(), env.clone(), &other).unwrap();
         assert!(matches!(whole(&*stays), Err(Error::NotFound { .. })));
         assert!(guest.list().unwrap().is_empty());
     });
@@ -110,7 +110,7 @@ fn a_guest_that_knows_of_a_removal_already_does_not_read_the_file() {
         let writer = open(env, device).unwrap();
         let _lock = writer.lock().unwrap();
         (1..=3).for_each(|number| write(&writer, FileName::Table(number), &pattern(number, 90_000)).unwrap());
-        let guest = RawVolume::open(Arc::new(device.clone()), env.clone(), RawOptions { cache_bytes: 0 }).unwrap();
+        let guest = RawVolume::open(device.reached(), env.clone(), RawOptions { cache_bytes: 0 }).unwrap();
         let [one, two, three] = [1, 2, 3].map(|number| guest.open(FileName::Table(number)).unwrap());
         let pages = guest.open_pages(FileName::Table(2)).unwrap();
         (1..=2).for_each(|number| writer.remove(FileName::Table(number)).unwrap());
@@ -147,7 +147,7 @@ fn a_guest_that_is_several_checkpoints_behind_knows_it() {
         while writer.report().journal_used_bytes != PAGE || writer.report().journal_epoch == 1 {
             replace(0, 900);
         }
-        let guest = RawVolume::open(Arc::new(device.clone()), env.clone(), RawOptions { cache_bytes: 0 }).unwrap();
+        let guest = RawVolume::open(device.reached(), env.clone(), RawOptions { cache_bytes: 0 }).unwrap();
         let gone = guest.open(FileName::Table(1)).unwrap();
         let epoch = writer.report().journal_epoch;
         assert_eq!(guest.report().journal_epoch, epoch);

@@ -11,7 +11,7 @@ const READS: u64 = 64;
 const TAKES: Duration = Duration::from_millis(10);
 
 fn open_without_cache(env: &Env, device: &SimDevice) -> RawVolume {
-    RawVolume::open(Arc::new(device.clone()), env.clone(), RawOptions { cache_bytes: 0 }).unwrap()
+    RawVolume::open(device.reached(), env.clone(), RawOptions { cache_bytes: 0 }).unwrap()
 }
 
 fn queue(env: &Env, depth: u64) -> ReadQueue {
@@ -150,7 +150,7 @@ fn submitted_reads_of_any_length_equal_the_file() {
     for_each_seed(0, 6, |seed| {
         on_a_disk(500, seed, |env, device| {
             let cache_bytes = [0, 8 << 20][seed as usize % 2];
-            let open = || RawVolume::open(Arc::new(device.clone()), env.clone(), RawOptions { cache_bytes }).unwrap();
+            let open = || RawVolume::open(device.reached(), env.clone(), RawOptions { cache_bytes }).unwrap();
             let volume = open();
             let mut number = 10;
             while write(&volume, FileName::Table(number), &[1; 7 * PAGE_BYTES]).is_ok() {

@@ -1,5 +1,6 @@
 //! What every volume does, on each kind there is: a directory, a raw volume in a file by plain calls and by what suits it, a
-//! raw volume on a simulated device.
+//! raw volume on a simulated device, and raw volumes on what `SITU_TEST_DISKS` names: paths of devices of 24 MiB and more,
+//! separated by spaces, **which are overwritten**.
 
 use crate::skipped::skipped;
 use situ_base::Env;
@@ -15,7 +16,7 @@ const DEVICE_BYTES: u64 = 24 << 20;
 
 /// A volume, and what has to live as long.
 pub(crate) struct Kind {
-    pub(crate) name: &'static str,
+    pub(crate) name: String,
     pub(crate) volume: Arc<dyn Volume>,
     /// The same volume, opened a second time.
     again: Box<dyn Fn() -> Arc<dyn Volume>>,
@@ -39,7 +40,7 @@ fn kinds() -> Vec<Kind> {
     let place = directory();
     let path = place.path().to_owned();
     let open = move || Arc::new(DirectoryVolume::open(&path).unwrap()) as Arc<dyn Volume>;
-    let in_directory = Kind { name: "directory", volume: open(), again: Box::new(open), _directory: place };
+    let in_directory = Kind { name: "directory".into(), volume: open(), again: Box::new(open), _directory: place };
 
     let place = directory();
     let path = place.path().join("disk");
@@ -47,7 +48,7 @@ fn kinds() -> Vec<Kind> {
     let open = move || Arc::new(FileDevice::open(&path).unwrap());
     RawVolume::format(open(), Env::system(), &options).unwrap();
     let in_file = Kind {
-        name: "raw volume in a file",
+        name: "raw volume in a file".into(),
         volume: raw(open()),
         again: Box::new(move || raw(open())),
         _directory: place,
@@ -59,7 +60,7 @@ fn kinds() -> Vec<Kind> {
     let open = move || situ_device::open(&path, situ_device::OpenOptions::default()).unwrap();
     RawVolume::format(open(), Env::system(), &options).unwrap();
     let chosen = Kind {
-        name: "raw volume on the backend that suits a file",
+        name: "raw volume on the backend that suits a file".into(),
         volume: raw(open()),
         again: Box::new(move || raw(open())),
         _directory: place,
@@ -68,12 +69,19 @@ fn kinds() -> Vec<Kind> {
     let device = SimDevice::new(&Env::system(), DEVICE_BYTES, FaultPlan::none(), 1);
     RawVolume::format(Arc::new(device.clone()), Env::system(), &options).unwrap();
     let simulated = Kind {
-        name: "raw volume on a simulated device",
+        name: "raw volume on a simulated device".into(),
         volume: raw(Arc::new(device.clone())),
         again: Box::new(move || raw(Arc::new(device.clone()))),
         _directory: directory(),
     };
-    vec![in_directory, in_file, chosen, simulated]
+    let named = std::env::var("SITU_TEST_DISKS").unwrap_or_default();
+    let named = named.split_whitespace().map(|path| {
+        let (name, path) = (format!("raw volume on {path}"), std::path::PathBuf::from(path));
+        let open = move || situ_device::open(&path, situ_device::OpenOptions::default()).unwrap();
+        RawVolume::format(open(), Env::system(), &FormatOptions { force: true, ..options }).unwrap();
+        Kind { name, volume: raw(open()), again: Box::new(move || raw(open())), _directory: directory() }
+    });
+    [in_directory, in_file, chosen, simulated].into_iter().chain(named).collect()
 }
 
 pub(crate) fn each(test: impl Fn(&Kind)) {
@@ -300,6 +308,11 @@ fn what_is_read_at_once_is_what_is_there() {
         assert!(some == content[100_000..105_000]);
         assert!(!reader.read_now(299_000, &mut some).is_ok_and(|is_there| is_there), "it ends before");
     });
+}
+
+/// On a file system that has a page cache and tells of it, which one in memory does not.
+#[test]
+fn what_the_page_cache_has_is_read_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("000001.table");
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();

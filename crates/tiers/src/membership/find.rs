@@ -12,7 +12,7 @@ use super::volumes::{Access, FastDisk, Given};
 use crate::members::{Fast, Home, Member};
 use crate::path_text::{line_of, path_of};
 use situ_base::Env;
-use situ_device::OpenOptions;
+use situ_device::{OpenOptions, is_pci_name};
 use situ_engine::{Error, Result};
 use situ_rawdisk::{RawOptions, RawVolume};
 use situ_storage::{DirectoryVolume, Error as StorageError, Volume};
@@ -26,6 +26,7 @@ use std::sync::Arc;
 pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -> Result<FastDisk> {
     let failed = |op, error| Error::from(StorageError::io(op, path.display(), error));
     let raw = match fs::metadata(path) {
+        _ if is_pci_name(path) => true,
         Ok(meta) => !meta.is_dir(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             may_be_made(path, create)?;
@@ -36,7 +37,7 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
     };
     // The home remembers the whole path by the name that the caller gave. A link to a device still leads there when the
     // system has given the device another name.
-    let whole = std::path::absolute(path).map_err(|error| failed("open", error))?;
+    let whole = situ_device::absolute(path).map_err(|error| failed("open", error))?;
     let at = line_of(&whole);
     let options = RawOptions::default();
     let cache_bytes = if raw { options.cache_bytes } else { 0 };
@@ -128,7 +129,7 @@ fn with_fast_disk(
     let fast = fast_disk(path, env, create, !access.writes()).map_err(|error| {
         // The device there may be the store's own disk, of which the beginning is gone.
         let known = Home::read(&*capacity).ok().flatten().filter(|known| matches!(known.fast, Fast::Used(_)));
-        match known.filter(|_| fs::metadata(path).is_ok()) {
+        match known.filter(|_| is_pci_name(path) || fs::metadata(path).is_ok()) {
             Some(known) => named_unusable(&capacity.location(), path, error, &known, access),
             None => error,
         }
@@ -167,7 +168,8 @@ pub(super) fn remembered(home: &dyn Volume, env: &Env, access: Access) -> Result
             Ok(found.map(|found| noted(disk, found)))
         }
         Fast::Used(disk) => match fs::metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            // The file system does not know if such a drive is there.
+            Err(error) if !is_pci_name(path) && error.kind() == io::ErrorKind::NotFound => Ok(None),
             _ => fast_disk(path, env, false, !access.writes())
                 .map(|found| Some(noted(disk, found)))
                 .map_err(|error| unusable(&home.location(), &at, error, access)),

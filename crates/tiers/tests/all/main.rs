@@ -14,6 +14,7 @@ mod draining; // drains that fail
 mod fast_disk_troubles; // a fast disk that is there and cannot be used as it is
 mod full_home; // a full home beside a fast disk that is not
 mod home_elsewhere; // a store whose home is no directory here
+mod killed_on_disk; // promise 1: processes that are killed, on disks without a file system
 mod log_area; // the log on a fast disk without a file system
 mod lost_disks; // a home that has lost DISKS
 mod placement; // placement on simulated disks, and the recorder of its traces

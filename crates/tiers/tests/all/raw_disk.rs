@@ -325,7 +325,7 @@ fn closing_tells_the_device_of_the_room_that_is_free() {
         let device = SimDevice::with_geometry(&env, pages * PAGE, geometry, FaultPlan::none(), seed);
         sim.run(|| {
             let format = FormatOptions { log_bytes: Some(400 * PAGE), ..FormatOptions::default() };
-            RawVolume::format(Arc::new(device.clone()), env.clone(), &format).unwrap();
+            RawVolume::format(device.reached(), env.clone(), &format).unwrap();
             let home = SimVolume::new(&env, FaultPlan::none(), seed);
             for life in 0..3u8 {
                 let store = open(&env, &home, &device, seed).unwrap();

@@ -22,14 +22,14 @@ pub fn formatted(env: &Env, plan: FaultPlan, pages: u64, log_pages: u64) -> SimD
     let device = SimDevice::new(&sim.env(), pages * PAGE, FaultPlan::none(), 1);
     let (log_bytes, journal_half_bytes) = (Some(log_pages * PAGE), Some(HALF_PAGES * PAGE));
     let options = FormatOptions { log_bytes, journal_half_bytes, ..FormatOptions::default() };
-    sim.run(|| RawVolume::format(Arc::new(device.clone()), sim.env(), &options)).unwrap();
+    sim.run(|| RawVolume::format(device.reached(), sim.env(), &options)).unwrap();
     let device = device.on(env);
     device.set_faults(plan);
     device
 }
 
 pub fn volume(env: &Env, device: &SimDevice) -> Result<RawVolume> {
-    RawVolume::open(Arc::new(device.clone()), env.clone(), RawOptions { cache_bytes: 1 << 20 })
+    RawVolume::open(device.reached(), env.clone(), RawOptions { cache_bytes: 1 << 20 })
 }
 
 /// Opens the store, with options drawn from the seed; a store or a disk that is not one of a pair yet becomes so.
@@ -98,6 +98,6 @@ impl World {
 
 /// All metadata of the device is in order.
 pub fn is_sound(env: &Env, device: &SimDevice) {
-    let found = RawVolume::check(Arc::new(device.clone()), env.clone()).unwrap();
+    let found = RawVolume::check(device.reached(), env.clone()).unwrap();
     assert!(found.problems.is_empty(), "{found:?}");
 }
