@@ -1,12 +1,12 @@
-//! `disk`: a device without a file system as a store's fast disk.
+//! `disk`: a device without a file system as a store's fast disk, and NVMe drives for user space.
+
+mod controllers;
 
 use crate::DONE;
 use crate::drive::DriveReport;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::geometry::DeviceReport;
-use crate::options::{
-    DiskAddOptions, DiskCheckOptions, DiskCommand, DiskDrainOptions, DiskFormatOptions, DiskShowOptions,
-};
+use crate::options::{DiskAddOptions, DiskCheckOptions, DiskCommand, DiskDrainOptions, DiskFormatOptions};
 use crate::output::Output;
 use crate::store::Home;
 use crate::text;
@@ -14,6 +14,7 @@ use serde::Serialize;
 use situ::{Listener, Options, StoreBuilder, StoreEvent};
 use situ_base::Env;
 use situ_base::lock;
+use situ_device::pci::{Controllers, Linux};
 use situ_device::{Device, Drive, Geometry};
 use situ_rawdisk::{AreaUse, FormatOptions, RawOptions, RawReport, RawVolume};
 use situ_storage::{DirectoryVolume, Volume};
@@ -24,10 +25,15 @@ use std::sync::{Arc, Mutex};
 pub(crate) fn disk(command: &DiskCommand, out: &mut Output) -> Outcome {
     match command {
         DiskCommand::Format(options) => format(options, out),
-        DiskCommand::Show(options) => show(options, out),
+        DiskCommand::Show(options) => match &options.device {
+            Some(device) => show(device, options.files, out),
+            None => controllers::show(&Controllers::default(), out),
+        },
         DiskCommand::Check(options) => check(options, out),
         DiskCommand::Add(options) => add(options, out),
         DiskCommand::Drain(options) => drain(options, out),
+        DiskCommand::Bind(options) => controllers::bind(options, &Controllers::default(), &Linux, out),
+        DiskCommand::Unbind(options) => controllers::unbind(options, &Controllers::default(), &Linux, out),
     }
 }
 
@@ -320,13 +326,13 @@ fn tell_drive(drive: &DriveReport, out: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn show(options: &DiskShowOptions, out: &mut Output) -> Outcome {
-    let (what, path) = ("cannot show", &options.device);
+fn show(path: &Path, files: bool, out: &mut Output) -> Outcome {
+    let what = "cannot show";
     if path.is_dir() {
         return show_directory(what, path, out);
     }
     let device = open_device(what, path, true)?;
-    tell(what, path, device, options.files, out)
+    tell(what, path, device, files, out)
 }
 
 /// Shows the drive below a directory, such as a store's.
@@ -344,7 +350,8 @@ fn drive_under(what: &str, path: &Path) -> Result<Drive, Failure> {
 
 fn is_block_device(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
-    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+    situ_device::is_pci_name(path)
+        || std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
 fn tell(what: &str, path: &Path, device: Arc<dyn Device>, files: bool, out: &mut Output) -> Outcome {

@@ -54,6 +54,13 @@ impl Output {
         Output { stdout, json, terminal, served: None }
     }
 
+    /// Returns an output that goes to `stdout`.
+    #[cfg(test)]
+    pub(crate) fn to(stdout: impl Write + 'static, json: bool) -> Output {
+        let stdout = BufWriter::with_capacity(BUFFER_BYTES, Box::new(stdout) as Box<dyn Write>);
+        Output { stdout, json, terminal: false, served: None }
+    }
+
     /// Returns the output of a command that works on the open `store` of a server, for a client. The long operations of
     /// the command end with the client.
     pub(crate) fn of_served(json: bool, store: &Store, tracer: Arc<Tracer>, answer: Arc<AdminAnswer>) -> Output {

@@ -291,6 +291,9 @@ fn cache_on_flash(
 /// Makes the file of a cache, if there is to be one and nothing is there. True if it was made.
 fn make_file(path: &Path, size: Option<u64>) -> Result<bool, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(format!("cannot make {}", path.display()), error);
+    if situ_device::is_pci_name(path) {
+        return Ok(false);
+    }
     match (path.metadata(), size) {
         (Ok(found), Some(size)) if found.is_file() && found.len() != size => Err(Failure::usage(format!(
             "{} exists and has {}; leave out --flash-size, or remove the file",

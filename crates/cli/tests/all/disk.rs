@@ -168,6 +168,25 @@ fn the_drive_below_a_directory_is_shown() {
     assert!(shown["drive"]["physical_used_bytes"].as_u64() > Some(0), "{shown}");
 }
 
+/// The machine of the test may have drives, but none at this address.
+#[test]
+fn controllers_are_listed_and_a_wrong_address_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let listed = situ(at, &["disk", "show"]).done().text();
+    assert!(listed.contains("no NVMe controllers on PCI") || listed.contains("state      "), "{listed}");
+    situ(at, &["disk", "show", "--json"]).done();
+    for command in ["bind", "unbind"] {
+        let none = situ(at, &["disk", command, "ffffff:ff:1f.7"]);
+        assert_eq!(none.code, 1, "{none:?}");
+        assert!(none.stderr.contains("/sys/bus/pci/devices/ffffff:ff:1f.7 does not exist"), "{none:?}");
+        assert!(none.stderr.contains("`situ disk show` lists"), "{none:?}");
+        let wrong = situ(at, &["disk", command, "nvme0n1"]);
+        assert!(wrong.code == 2 && wrong.stderr.contains("is not an address on PCI"), "{wrong:?}");
+    }
+    assert_eq!(situ(at, &["disk", "show", "--files"]).code, 2, "there are no files without a disk");
+}
+
 /// A loop device and the file below it are one disk: with a store on the one, the other was formatted.
 #[test]
 fn the_file_below_a_loop_device_is_not_formatted() {
