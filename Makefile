@@ -25,7 +25,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing crash full_disk flash::tests::cache:: \
   checkpoints_give_up_log a_device_without_space simulated:: it_is_a_map_but_for an_item_takes_32_bytes
 
-.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page kills first-day fpga fpga-prove fpga-route java python python-wheel clients soft-roce
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page kills first-day fpga fpga-prove fpga-route java python python-wheel clients soft-roce test-nvme
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -54,6 +54,7 @@ help:
 	@echo 'make fpga-prove  proofs of its queues and its tournament (needs yosys; a minute)'
 	@echo 'make fpga-route  that unit, routed for an ECP5-85F with three seeds (needs yosys and nextpnr-ecp5; half an hour)'
 	@echo 'make soft-roce  tests over RDMA, in a virtual machine with Soft-RoCE (needs QEMU; downloads a kernel the first time)'
+	@echo 'make test-nvme  tests of the driver for NVMe drives, in a virtual machine with drives and an IOMMU (as make soft-roce)'
 	@echo 'make java      the Java client: build and test (needs Maven and a JDK from 22 on in JAVA_HOME)'
 	@echo 'make python    the package for Python: build and test (needs Python 3.9 or later, and once the internet)'
 	@echo 'make python-wheel  a wheel of it in python/dist'
@@ -262,6 +263,10 @@ clients: build
 # The virtual machine is emulated: its tests take minutes.
 soft-roce: cargo
 	scripts/soft-roce.sh test
+
+# The tests of the driver for NVMe drives on QEMU's drives.
+test-nvme: cargo
+	scripts/test-nvme.sh
 
 simulate: cargo
 	SITU_SIM_ROUNDS=$(ROUNDS) SITU_SIM_FROM=$$(date +%s) cargo test --release --locked $(CHECKS) \
