@@ -249,7 +249,8 @@ impl Queue for TimedQueue {
     }
 }
 
-/// Lets time pass until then, or until `sleep` says that it was woken. It is asked to sleep for a while, or for no time.
+/// Lets time pass until then, or until `sleep` says that it was woken. It is asked to sleep for a while, or for no
+/// time.
 fn pause(env: &Env, until: Duration, mut sleep: impl FnMut(Duration) -> bool) {
     loop {
         let left = until.saturating_sub(env.clock.now());

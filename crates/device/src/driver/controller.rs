@@ -323,7 +323,7 @@ impl NvmeController {
         lock(&self.locked).remove(&id);
     }
 
-    /// Makes a queue pair for so many commands in flight; returns it with the generation that it belongs to.
+    /// Makes a queue pair for `depth` commands in flight; returns it with the generation that it belongs to.
     pub(super) fn create(&self, depth: u32) -> io::Result<(QueuePair, u64)> {
         self.admin(|admin| {
             self.death()?;

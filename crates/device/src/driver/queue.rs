@@ -40,7 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const PATIENCE_AFTER_ABORT: Duration = Duration::from_secs(5);
 /// The longest sleep, and the time between two looks for what takes too long.
 const SLICE: Duration = Duration::from_secs(1);
-/// The shortest and the longest pause between two looks where there is no interrupt. It is an eighth of the wait so far.
+/// The shortest and the longest pause between two looks where there is no interrupt. It is an eighth of the wait so
+/// far.
 const PAUSE: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 /// Resets that an operation lives through.

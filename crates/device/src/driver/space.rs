@@ -1,8 +1,8 @@
 //! The memory that one controller reaches: addresses, mappings, and rings made of words.
 //!
 //! A controller names memory by addresses of its own, which the IOMMU translates. [`DmaSpace`] hands out stretches of
-//! them. [`SharedWords`] is memory that stays mapped as long as it lives. Buffers of the arena are mapped for good; others
-//! are mapped for one command.
+//! them. [`SharedWords`] is memory that stays mapped as long as it lives. Buffers of the arena are mapped for good;
+//! others are mapped for one command.
 //!
 //! **Invariant.** Memory is freed after its mapping has ended. So a controller that writes late, or where it should
 //! not, never meets memory of another owner: the IOMMU stops it.
@@ -97,8 +97,8 @@ impl Chunks for DmaSpace {
     fn add(&self, index: usize, start: NonNull<u8>) {
         let Some(arena) = self.arena else { return };
         let address = arena + (index * CHUNK_BYTES) as u64;
-        // SAFETY: the arena's chunks stay allocated for good. A command names memory of a buffer only, which lies in the
-        // table of a queue meanwhile.
+        // SAFETY: the arena's chunks stay allocated for good. A command names memory of a buffer only, which lies in
+        // the table of a queue meanwhile.
         if unsafe { self.function.map(address, Dma::new(start, CHUNK_BYTES)) }.is_ok() {
             self.chunks[index / 64].fetch_or(1 << (index % 64), Ordering::Release);
         }
@@ -161,8 +161,8 @@ impl SharedWords {
         let start = NonNull::new(buffer.address()).expect("a buffer is not at null");
         let memory = Dma::new(start, buffer.len());
         let stretch = space.stretch(buffer.len())?;
-        // SAFETY: the buffer lives as long as this value, which ends the mapping first (see `drop`). No reference to its
-        // bytes is made: they are reached as words only.
+        // SAFETY: the buffer lives as long as this value, which ends the mapping first (see `drop`). No reference to
+        // its bytes is made: they are reached as words only.
         unsafe { stretch.map(0, memory)? };
         Ok(SharedWords { _buffer: buffer, memory, stretch })
     }

@@ -10,8 +10,8 @@
 //! and waits. A thread, the attendant, waits for this request. It stops the function, gives it back, and wakes each
 //! watch. From then on, registers read as all ones.
 //!
-//! **Failure.** [`stop`](Function::stop) and the end of the process take all memory from the function, also in the middle
-//! of commands. If a mapping cannot be ended, the function is stopped.
+//! **Failure.** [`stop`](Function::stop) and the end of the process take all memory from the function, also in the
+//! middle of commands. If a mapping cannot be ended, the function is stopped.
 //!
 //! **Rejected:** interrupts connected when they are needed. Before Linux 6.5, each new one disconnects all others for a
 //! moment.

@@ -7,7 +7,7 @@ use situ_device::{Device, NvmeController, NvmeDrive};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// Of so many devices, one is reached by the driver.
+/// One of this number of devices is reached by the driver.
 const ONE_IN: u64 = 4;
 
 /// The devices that are reached by the driver.
@@ -31,8 +31,8 @@ fn share() -> Share {
 impl SimDevice {
     /// Returns the device as a store reaches it: by itself, or by the driver over an NVMe controller in software.
     ///
-    /// The device's seed decides, and the make of the controller, too. One in four goes by the driver. With the variable
-    /// `SITU_SIM_NVME`, `all` do, or `none`.
+    /// The device's seed decides, and the make of the controller, too. One in four goes by the driver. With the
+    /// variable `SITU_SIM_NVME`, `all` do, or `none`.
     ///
     /// # Panics
     /// The controller does not start.
