@@ -229,7 +229,7 @@ loom: cargo
 miri: cargo
 	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "miri is missing: rustup +nightly component add miri"; exit 1; }
 	MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --locked -p situ-engine --lib memtable
-	MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --locked -p situ-device --lib -- buffer:: table::
+	MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --locked -p situ-device --lib -- buffer:: in_flight::
 	MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --locked -p situ-transport --lib rings
 
 # The tests run over the server too, if `make build` has made it, and over memcached, if it is there.

@@ -1,22 +1,16 @@
 //! One operation on a file or block device, done before the call returns.
 
+use crate::buffer::zeros;
 use crate::target::{Kind, Target};
 use crate::{Buffer, Op};
 use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwrite, pwritev2};
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use std::io::{self, IoSlice};
-use std::sync::OnceLock;
 
 /// `BLKDISCARD` and `BLKZEROOUT` of `linux/fs.h`: both take the address of two `u64`, offset and length.
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
-
-/// Zeros to write where nothing cheaper makes them.
-pub(crate) fn zeros() -> &'static Buffer {
-    static ZEROS: OnceLock<Buffer> = OnceLock::new();
-    ZEROS.get_or_init(|| Buffer::new(256 << 10))
-}
 
 pub(crate) fn run(target: &Target, op: Op, buffer: &mut Buffer) -> io::Result<()> {
     match op {

@@ -17,6 +17,7 @@ use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The unit of direct I/O and of log pages, in bytes. A buffer's address is a multiple of it.
@@ -139,6 +140,12 @@ impl Buffer {
     fn layout(bytes: usize) -> Layout {
         Layout::from_size_align(bytes, PAGE_BYTES).expect("a buffer is smaller than the address space")
     }
+}
+
+/// Zeros to write where nothing cheaper makes them.
+pub(crate) fn zeros() -> &'static Buffer {
+    static ZEROS: OnceLock<Buffer> = OnceLock::new();
+    ZEROS.get_or_init(|| Buffer::new(256 << 10))
 }
 
 /// Returns the length of a buffer for `bytes`.

@@ -15,7 +15,7 @@
 mod controller;
 mod drive;
 mod function;
-mod name;
+mod open;
 mod pair;
 mod queue;
 mod registers;
@@ -26,7 +26,6 @@ mod vfio;
 pub use controller::NvmeController;
 pub use drive::NvmeDrive;
 pub use function::{Dma, Function};
-pub(crate) use name::open;
-pub use name::{absolute, is_pci_name};
+pub(crate) use open::open;
 pub use statistics::QueueStatistics;
 pub use vfio::VfioFunction;

@@ -53,7 +53,7 @@ pub struct OpenOptions {
 /// # Errors
 /// Whatever the system answers to `open`; `InvalidInput` for what is neither a file nor a block device.
 pub fn open(path: &Path, options: OpenOptions) -> io::Result<Arc<dyn Device>> {
-    if driver::is_pci_name(path) {
+    if crate::is_pci_name(path) {
         if options.backend != Backend::Automatic {
             let why =
                 format!("{} is reached by the driver in user space only, not by {:?}", path.display(), options.backend);

@@ -2,7 +2,7 @@
 //! thread for each.
 //!
 //! ```text
-//!   RingQueue ── Table: buffers in flight        queue.rs, table.rs
+//!   RingQueue ── Table: buffers in flight        queue.rs, crate::in_flight
 //!      │  └──── Commands: Op <-> entry, result   file.rs, nvme.rs
 //!      ├─────── Registry: pinned buffers         registry.rs
 //!      └─────── Ring: shared memory, sleeping    ring.rs
@@ -18,21 +18,19 @@ mod queue;
 mod reads;
 mod registry;
 mod ring;
-mod table;
 
 use crate::nature::Nature;
 use crate::target::Target;
 use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space};
 use file::FileCommands;
 pub(crate) use nvme::NvmeCommands;
-pub(crate) use queue::{Plan, RingQueue, Step};
+pub(crate) use queue::RingQueue;
 pub use reads::{FileRead, FileReads};
 pub(crate) use ring::Mode;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-pub(crate) use table::{InFlight, Table};
 
 /// The maximum time of the first read.
 const FIRST_READ: Duration = Duration::from_secs(30);

@@ -23,9 +23,9 @@ use super::registers::{self, State};
 use super::space::{SharedWords, Stretch};
 use super::statistics::Counters;
 use crate::block::check_request;
+use crate::in_flight::{InFlight, Plan, Step, Table};
 use crate::nvme::{Namespace, Words, plan, step};
 use crate::spin::{Spinner, spin};
-use crate::uring::{InFlight, Plan, Step, Table};
 use crate::{Buffer, Completion, Op, PAGE_BYTES, Queue, Ticket, Watch};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -207,8 +207,8 @@ impl DriveQueue {
         }
         let bytes = bytes.next_multiple_of(PAGE_BYTES);
         Counters::add(&self.counters.mapped, 1);
-        // SAFETY: the memory is a buffer of an operation in the table, or static. It stays there, and is looked at by
-        // nobody else, until `unmap`, or until the controller is dead.
+        // SAFETY: the memory is a buffer of an operation in the table, or static. It stays there, and no thread looks
+        // into it, until `unmap`, or until the controller is dead.
         let address = unsafe { self.stretch.map(index * self.stretch_bytes, Dma::new(start, bytes))? };
         Ok((address, bytes))
     }

@@ -4,8 +4,8 @@
 //! A durable write carries the bit for force unit access, where there is a volatile cache at all.
 
 use super::{Namespace, status_error};
-use crate::blocking::zeros;
-use crate::uring::{InFlight, Plan, Step};
+use crate::buffer::zeros;
+use crate::in_flight::{InFlight, Plan, Step};
 use crate::{Buffer, Geometry, Op};
 use std::io;
 

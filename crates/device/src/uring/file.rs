@@ -3,10 +3,11 @@
 //! The file is registered with the ring, so that the kernel does not look it up each time. An operation without a ring
 //! command (discarding on a block device, before Linux 6.12) is a call within `submit`, which blocks there.
 
-use super::queue::{Commands, Plan, Step};
+use super::queue::Commands;
 use super::ring::Ring;
-use super::table::InFlight;
 use crate::blocking::{self, ended_early, zeros};
+use crate::in_flight::InFlight;
+use crate::in_flight::{Plan, Step};
 use crate::target::{Kind, Target};
 use crate::{Geometry, Op};
 use io_uring::types::{Fixed, FsyncFlags};

@@ -1,9 +1,10 @@
 //! Operations on an NVMe namespace as commands passed through a ring.
 
-use super::queue::{Commands, Plan, Step};
+use super::queue::Commands;
 use super::ring::Ring;
-use super::table::InFlight;
 use crate::Geometry;
+use crate::in_flight::InFlight;
+use crate::in_flight::{Plan, Step};
 use crate::nvme::{Namespace, Words, plan, step};
 use io_uring::types::Fixed;
 use io_uring::{cqueue, opcode, squeue};

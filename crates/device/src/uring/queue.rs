@@ -20,8 +20,8 @@
 
 use super::registry::Registry;
 use super::ring::{Mode, Result32, Ring};
-use super::table::{InFlight, Table};
 use crate::block::check_request;
+use crate::in_flight::{InFlight, Plan, Step, Table};
 use crate::spin::{Spinner, spin};
 use crate::watch::EventDescriptor;
 use crate::{Buffer, Completion, Geometry, Op, Queue, Ticket, Watch};
@@ -39,23 +39,6 @@ const POLLED_BYTES_MAX: usize = 16 << 10;
 
 /// The maximum number of times in a row that the kernel may ask to try an operation again.
 pub(super) const RETRIES_MAX: u32 = 100;
-
-/// The next step for an operation.
-pub(crate) enum Plan<S> {
-    /// Give this entry to the kernel.
-    Entry(S),
-    /// The operation is done already, without the kernel or within a call.
-    Done(io::Result<()>),
-}
-
-/// The meaning of a result.
-pub(crate) enum Step {
-    Done(io::Result<()>),
-    /// A part is done and noted in the operation: plan it again.
-    Continue,
-    /// Nothing was done, and the kernel asks to try again.
-    Retry,
-}
 
 /// The translation of operations into entries of a ring, and of results into those of operations.
 pub(crate) trait Commands: Send {

@@ -20,8 +20,8 @@
 
 use super::queue::{PATIENCE, RETRIES_MAX};
 use super::ring::{Mode, Ring};
-use super::table::Table;
 use crate::Watch;
+use crate::in_flight::Table;
 use crate::watch::EventDescriptor;
 use io_uring::opcode;
 use io_uring::types::Fd;

@@ -2,7 +2,7 @@
 //! "Common Command Format"; NVM command set, "Read", "Write", "Write Zeroes", "Dataset Management"; base, "Flush").
 
 use super::*;
-use crate::blocking::zeros;
+use crate::buffer::zeros;
 use crate::nvme::commands::{DISCARD_BYTES_MAX, RETRIES, ZEROES_BLOCKS_MAX};
 use crate::{Buffer, Op, PAGE_BYTES, Ticket};
 

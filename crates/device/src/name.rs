@@ -1,13 +1,7 @@
 //! Names of namespaces behind the driver: `pci:0000:01:00.0/1`, the controller's address on PCI and the namespace.
 
-use super::controller::NvmeController;
-use super::drive::NvmeDrive;
-use super::vfio::VfioFunction;
-use situ_base::{Env, lock};
-use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Weak};
 
 const PREFIX: &str = "pci:";
 
@@ -33,7 +27,7 @@ pub fn absolute(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// Takes a name apart: address and namespace.
-fn parts(path: &Path) -> Option<(&str, u32)> {
+pub(crate) fn parts(path: &Path) -> Option<(&str, u32)> {
     let (address, namespace) = path.to_str()?.strip_prefix(PREFIX)?.split_once('/')?;
     let is_hex = |text: &str, digits: usize| text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let (domain, rest) = address.split_once(':')?;
@@ -42,28 +36,6 @@ fn parts(path: &Path) -> Option<(&str, u32)> {
     let is_address = is_hex(domain, 4) && is_hex(bus, 2) && is_hex(device, 2) && is_hex(function, 1);
     let namespace = namespace.parse().ok().filter(|namespace| *namespace > 0)?;
     is_address.then_some((address, namespace))
-}
-
-/// Opens the namespace with this name. Controllers that this process drives already are shared.
-pub(crate) fn open(path: &Path) -> io::Result<NvmeDrive> {
-    static CONTROLLERS: Mutex<BTreeMap<String, Weak<NvmeController>>> = Mutex::new(BTreeMap::new());
-    let Some((address, namespace)) = parts(path) else {
-        let why =
-            format!("{}: a drive is named as in pci:0000:01:00.0/1, with its address and namespace", path.display());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    };
-    let address = address.to_ascii_lowercase();
-    let mut controllers = lock(&CONTROLLERS);
-    let controller = match controllers.get(&address).and_then(Weak::upgrade) {
-        Some(controller) => controller,
-        None => {
-            let controller = NvmeController::start(Arc::new(VfioFunction::open(&address, Env::system())?))?;
-            controllers.insert(address, Arc::downgrade(&controller));
-            controller
-        }
-    };
-    drop(controllers);
-    NvmeDrive::open(controller, namespace)
 }
 
 #[cfg(test)]
@@ -90,10 +62,5 @@ mod tests {
         for text in wrong {
             assert_eq!(of(text), None, "{text}");
         }
-        let error = open(Path::new("pci:1/2")).unwrap_err();
-        assert!(
-            error.kind() == io::ErrorKind::InvalidInput && error.to_string().contains("pci:0000:01:00.0/1"),
-            "{error}"
-        );
     }
 }

@@ -5,6 +5,7 @@
 //! of its place. So a completion that does not belong to the present entry is noticed and not acted upon.
 
 use crate::{Buffer, Op, Ticket};
+use std::io;
 
 /// An operation that the kernel has, or will have with the next submission.
 #[derive(Debug)]
@@ -37,6 +38,23 @@ impl InFlight {
         assert!(done <= self.buffer.len(), "a transfer is never longer than its buffer");
         std::ptr::slice_from_raw_parts_mut(self.buffer.address().wrapping_add(done), self.buffer.len() - done)
     }
+}
+
+/// The next step for an operation.
+pub(crate) enum Plan<S> {
+    /// Give this entry to the kernel, or this command to the drive.
+    Entry(S),
+    /// The operation is done already, without the kernel or within a call.
+    Done(io::Result<()>),
+}
+
+/// The meaning of a result.
+pub(crate) enum Step {
+    Done(io::Result<()>),
+    /// A part is done and noted in the operation: plan it again.
+    Continue,
+    /// Nothing was done, and the kernel or the drive asks to try again.
+    Retry,
 }
 
 #[derive(Debug)]
