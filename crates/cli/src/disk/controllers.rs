@@ -93,7 +93,7 @@ impl Shown {
         });
         lines.extend(self.namespaces.iter().map(ShownNamespace::line));
         lines.push(match (self.bound, self.obstacles.is_empty()) {
-            (true, true) => format!("state      bound: a store names its first namespace pci:{}/1", self.address),
+            (true, true) => format!("state      bound: a store names its namespace 1 pci:{}/1", self.address),
             (true, false) => format!("state      bound, and of no use: {}", self.obstacles.join("; ")),
             (false, true) if self.needs_force => {
                 format!("state      `situ disk bind {}` refuses it without --force", self.address)
@@ -182,14 +182,14 @@ pub(super) fn bind(
     out: &mut Output,
 ) -> Outcome {
     let address = options.address;
-    let what = format!("cannot bind {address}");
-    let cannot = |error: Error| failed(&what, &error);
+    let what = "cannot bind the drive";
+    let cannot = |error: Error| failed(what, &error);
     let controller = controllers.find(address).map_err(cannot)?;
     let changed = !controller.is_bound();
     if changed {
         let claimed = controller.claim(kernel).map_err(cannot)?;
         if !options.force {
-            check_contents(&what, &controller, claimed.disks())?;
+            check_contents(what, &controller, claimed.disks())?;
         }
         claimed.bind().map_err(cannot)?;
     }
@@ -200,7 +200,7 @@ pub(super) fn bind(
     }
     let now = if changed { "is bound to vfio-pci now" } else { "was bound to vfio-pci already" };
     let group = group.map(|group| format!(" (IOMMU group {group})")).unwrap_or_default();
-    out.line(format!("{address} {now}{group}. A store names its first namespace pci:{address}/1."))?;
+    out.line(format!("{address} {now}{group}. A store names its namespace 1 pci:{address}/1."))?;
     out.line(format!("`situ disk unbind {address}` gives it back to the kernel."))?;
     DONE
 }
@@ -234,7 +234,7 @@ pub(super) fn unbind(
 ) -> Outcome {
     let address: Address = options.address;
     let unbound = controllers.find(address).and_then(|controller| controller.unbind(kernel));
-    let unbound = unbound.map_err(|error| failed(format!("cannot give {address} back to the kernel"), &error))?;
+    let unbound = unbound.map_err(|error| failed("cannot give the drive back to the kernel", &error))?;
     let (driver, changed) = match &unbound {
         Unbound::Now(driver) => (driver, true),
         Unbound::Before(driver) => (driver, false),

@@ -78,7 +78,7 @@ fn a_drive_is_shown_bound_and_given_back() {
     let said = bound(&machine, false, false).unwrap();
     assert!(said.starts_with("0000:01:00.0 is bound to vfio-pci now (IOMMU group 14)."), "{said}");
     assert!(said.contains("pci:0000:01:00.0/1") && said.contains("situ disk unbind 0000:01:00.0"), "{said}");
-    assert!(shown(&machine).ends_with("state      bound: a store names its first namespace pci:0000:01:00.0/1\n"));
+    assert!(shown(&machine).ends_with("state      bound: a store names its namespace 1 pci:0000:01:00.0/1\n"));
     assert!(bound(&machine, false, false).unwrap().contains("was bound to vfio-pci already"));
     let again: Value = serde_json::from_str(&bound(&machine, false, true).unwrap()).unwrap();
     let expected = serde_json::json!({ "address": DRIVE, "driver": "vfio-pci", "changed": false, "group": 14 });
@@ -94,7 +94,7 @@ fn what_is_recognised_needs_force() {
     let machine = Machine::new();
     put(&machine, &[0x53, 0xef], 1080);
     let refused = bound(&machine, false, false).unwrap_err();
-    assert!(refused.contains("cannot bind 0000:01:00.0: nvme0n1 holds an ext2, ext3 or ext4 file system"), "{refused}");
+    assert!(refused.contains("cannot bind the drive: nvme0n1 holds an ext2, ext3 or ext4 file system"), "{refused}");
     assert!(refused.contains("--force"), "{refused}");
     assert_eq!(machine.driver().as_deref(), Some("nvme"));
     assert!(machine.steps().is_empty(), "nothing was written");
@@ -172,7 +172,7 @@ fn a_drive_in_a_process_is_not_given_back() {
     machine.busy.borrow_mut().insert("dev/vfio/14");
     machine.process(4_000_000_001, "situ", "/dev/vfio/14");
     let refused = unbound(&machine, false).unwrap_err();
-    assert!(refused.contains("cannot give 0000:01:00.0 back to the kernel: "), "{refused}");
+    assert!(refused.contains("cannot give the drive back to the kernel: "), "{refused}");
     assert!(refused.contains("process 4000000001 (situ)") && refused.contains("stop that process"), "{refused}");
 }
 
