@@ -163,3 +163,47 @@ def test_a_forked_child_is_refused_and_ends(path):
     assert (ended.returncode, ended.stderr) == (0, "")
     with situ.open(path) as store:
         assert store[b"parent"] == b"goes on"
+
+
+DISTURBED_FORKER = """
+import os, signal, situ, sys, threading
+sys.setswitchinterval(0.0001)
+store = situ.open(sys.argv[1])
+store.update((b"%d" % number, b"v") for number in range(1000))
+is_over = threading.Event()
+
+def disturb(number):
+    while not is_over.is_set():
+        store.put(b"%d" % number, b"w" * 100)
+        next(store.snapshot().items())
+        with store.transaction() as transaction:
+            transaction[b"of %d" % number] = b"v"
+
+threads = [threading.Thread(target=disturb, args=(number,)) for number in range(4)]
+for thread in threads:
+    thread.start()
+hung = 0
+for _ in range(int(sys.argv[2])):
+    snapshot, entries, transaction, feed = store.snapshot(), store.items(), store.transaction(), store.changes()
+    next(entries)
+    transaction[b"k"] = b"v"
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)
+        del snapshot, entries, transaction, feed, store
+        os._exit(0)
+    hung += os.waitpid(child, 0)[1] != 0
+    transaction.rollback()
+    if hung:
+        break
+is_over.set()
+for thread in threads:
+    thread.join()
+sys.exit(f"{hung} children hung" if hung else 0)
+"""
+
+
+def test_a_forked_child_waits_for_no_lock_of_its_parent(path):
+    command = [sys.executable, "-c", DISTURBED_FORKER, str(path), "150"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (ended.returncode, ended.stderr) == (0, "")

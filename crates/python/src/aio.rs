@@ -19,7 +19,7 @@
 
 use crate::bytes::pair;
 use crate::errors::{Failure, Result};
-use crate::shared::Open;
+use crate::shared::{Held, Open};
 use pyo3::exceptions::PyStopAsyncIteration;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -172,7 +172,7 @@ struct Waiting {
 #[pyclass(frozen, module = "situ._situ")]
 struct Mailbox {
     bell: Arc<Bell>,
-    waiting: Mutex<HashMap<u64, Waiting>>,
+    waiting: Held<Mutex<HashMap<u64, Waiting>>>,
     next_number: AtomicU64,
 }
 
@@ -232,7 +232,8 @@ fn mailbox_of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Mailbo
     let (near, far) = std::io::pipe()?;
     let descriptor = near.as_raw_fd();
     let bell = Arc::new(Bell { ready: Mutex::default(), near, far });
-    let mailbox = Bound::new(py, Mailbox { bell, waiting: Mutex::default(), next_number: AtomicU64::new(0) })?;
+    let mailbox =
+        Bound::new(py, Mailbox { bell, waiting: Held::new(Mutex::default()), next_number: AtomicU64::new(0) })?;
     event_loop.call_method1("add_reader", (descriptor, mailbox.getattr("deliver")?))?;
     mailboxes.set_item(event_loop, &mailbox)?;
     Ok(mailbox)
@@ -242,7 +243,7 @@ fn mailbox_of<'py>(event_loop: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Mailbo
 pub(crate) struct Pages {
     open: Arc<Open>,
     keyspace: Keyspace,
-    state: Mutex<PagesState>,
+    state: Held<Mutex<PagesState>>,
 }
 
 struct PagesState {
@@ -302,7 +303,11 @@ pub(crate) struct AsyncEntries(Arc<Pages>);
 impl AsyncEntries {
     pub(crate) fn new(open: &Arc<Open>, keyspace: &Keyspace, options: ScanOptions) -> AsyncEntries {
         let state = PagesState { next: Some(options), number: 0, page: None, given: 0 };
-        AsyncEntries(Arc::new(Pages { open: Arc::clone(open), keyspace: keyspace.clone(), state: Mutex::new(state) }))
+        AsyncEntries(Arc::new(Pages {
+            open: Arc::clone(open),
+            keyspace: keyspace.clone(),
+            state: Held::new(Mutex::new(state)),
+        }))
     }
 }
 

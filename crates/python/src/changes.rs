@@ -1,7 +1,7 @@
 //! The feed of the changes of a store.
 
 use crate::errors::Failure;
-use crate::shared::Open;
+use crate::shared::{Held, Open};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use situ::{ChangeKind, ChangePosition};
@@ -66,7 +66,7 @@ pub(crate) struct ChangeBatch {
 #[pyclass(frozen, module = "situ")]
 pub(crate) struct ChangeFeed {
     // Dropped before the handle, which closes the store with the interpreter's lock released.
-    feed: Mutex<situ::ChangeFeed>,
+    feed: Held<Mutex<situ::ChangeFeed>>,
     open: Arc<Open>,
 }
 
@@ -74,7 +74,7 @@ impl ChangeFeed {
     pub(crate) fn new(py: Python<'_>, open: &Arc<Open>, since: Option<&str>) -> PyResult<ChangeFeed> {
         let since = since.map_or(Ok(ChangePosition::BEGINNING), str::parse).map_err(Failure::invalid)?;
         let feed = open.call(py, || open.store.changes(since))?;
-        Ok(ChangeFeed { feed: Mutex::new(feed), open: Arc::clone(open) })
+        Ok(ChangeFeed { feed: Held::new(Mutex::new(feed)), open: Arc::clone(open) })
     }
 }
 

@@ -1,15 +1,16 @@
 //! A snapshot that can be closed, under the readers that share it.
 
 use crate::errors::{Failure, Result};
+use crate::shared::Held;
 use situ::ReadOptions;
 use std::sync::{Mutex, PoisonError};
 
 /// A snapshot until it is closed. The snapshots of its keyspaces share it.
-pub(crate) struct Moment(Mutex<Option<situ::Snapshot>>);
+pub(crate) struct Moment(Held<Mutex<Option<situ::Snapshot>>>);
 
 impl Moment {
     pub(crate) fn new(snapshot: situ::Snapshot) -> Moment {
-        Moment(Mutex::new(Some(snapshot)))
+        Moment(Held::new(Mutex::new(Some(snapshot))))
     }
 
     pub(crate) fn get(&self) -> Result<situ::Snapshot> {

@@ -6,6 +6,7 @@
 //! **Threads.** One at a time. A second thread, and a task that finds the transaction away, get an error at once.
 
 use crate::errors::{Failure, Result};
+use crate::shared::Held;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 enum State {
@@ -27,11 +28,11 @@ impl State {
 }
 
 /// A transaction until it ends. The transaction of each keyspace shares it.
-pub(crate) struct Running(Mutex<State>);
+pub(crate) struct Running(Held<Mutex<State>>);
 
 impl Running {
     pub(crate) fn new(transaction: Box<situ::Transaction>) -> Running {
-        Running(Mutex::new(State::Idle(transaction)))
+        Running(Held::new(Mutex::new(State::Idle(transaction))))
     }
 
     fn state(&self) -> Result<MutexGuard<'_, State>> {

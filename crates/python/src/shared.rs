@@ -1,12 +1,14 @@
 //! The open store that all handles share.
 //!
 //! **Forks.** A child that was forked has the memory of the store, and none of its threads. There, every call is
-//! refused, and the last handle does not close the store: it would wait for these threads for ever.
+//! refused, and no handle gives anything back to the store: that would wait for ever, for these threads or for a lock that
+//! one of them held. So whatever gives something back when it is dropped is [`Held`].
 
 use crate::errors::{Failure, Result};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use situ::{Durability, Options, Store};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The number of forks between the process that imported the module and this one.
@@ -42,6 +44,40 @@ impl Process {
     pub(crate) fn check(&self) -> Result<()> {
         let refusal = "the store was opened before this process was forked; open a store in the process that uses it";
         if self.is_this() { Ok(()) } else { Err(Failure::invalid(refusal)) }
+    }
+}
+
+/// A part of the store that a handle holds. A child of the process leaves it where it is.
+pub(crate) struct Held<T> {
+    /// None once it was dropped.
+    part: Option<T>,
+    process: Process,
+}
+
+impl<T> Held<T> {
+    pub(crate) fn new(part: T) -> Held<T> {
+        Held { part: Some(part), process: Process::this() }
+    }
+
+    /// Refuses calls in a child of the process.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.process.check()
+    }
+}
+
+impl<T> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.part.as_ref().expect("only drop takes it")
+    }
+}
+
+impl<T> Drop for Held<T> {
+    fn drop(&mut self) {
+        if !self.process.is_this() {
+            std::mem::forget(self.part.take());
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 
 use crate::bytes::pair;
 use crate::errors::{Failure, Result};
-use crate::shared::Process;
+use crate::shared::Held;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use situ::{Cursor, TransactionCursor};
@@ -178,14 +178,11 @@ impl Walker {
 
 /// An iterator over keys, values or pairs of both, as of the moment at which it was made.
 #[pyclass(frozen, module = "situ")]
-pub(crate) struct Entries {
-    walker: Mutex<Walker>,
-    process: Process,
-}
+pub(crate) struct Entries(Held<Mutex<Walker>>);
 
 impl Entries {
     pub(crate) fn new(walker: Walker) -> Entries {
-        Entries { walker: Mutex::new(walker), process: Process::this() }
+        Entries(Held::new(Mutex::new(walker)))
     }
 }
 
@@ -196,8 +193,8 @@ impl Entries {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
-        self.process.check()?;
-        let Ok(mut walker) = self.walker.try_lock() else {
+        self.0.check()?;
+        let Ok(mut walker) = self.0.try_lock() else {
             return Err(Failure::invalid("another thread is using the iterator").into());
         };
         walker.next(py)
