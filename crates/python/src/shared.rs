@@ -1,8 +1,8 @@
 //! The open store that all handles share.
 //!
 //! **Forks.** A child that was forked has the memory of the store, and none of its threads. There, every call is
-//! refused, and no handle gives anything back to the store: that would wait for ever, for these threads or for a lock that
-//! one of them held. So whatever gives something back when it is dropped is [`Held`].
+//! refused, and no handle gives anything back to the store: that would wait for ever, for these threads or for a lock
+//! that one of them held. So whatever gives something back when it is dropped is [`Held`].
 
 use crate::errors::{Failure, Result};
 use pyo3::prelude::*;
