@@ -45,6 +45,11 @@ final class Application {
         switch (name) {
             case "sum" -> grouped.reduce(Long::sum, Materialized.as("sums")).toStream().to("out", out);
             case "count" -> grouped.count(Materialized.as("counts")).toStream().to("out", out);
+            case "latest" -> builder.stream("in", Consumed.with(Serdes.String(), Serdes.ByteArray()))
+                    .groupByKey(Grouped.with(Serdes.String(), Serdes.ByteArray()))
+                    .reduce((before, now) -> now, Materialized.as("latest"))
+                    .toStream()
+                    .to("out", Produced.with(Serdes.String(), Serdes.ByteArray()));
             case "windows" -> grouped.windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofSeconds(10), Duration.ofSeconds(50)))
                     .count(Materialized.as("windows"))
                     .toStream((key, count) -> key.key())

@@ -12,6 +12,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
+import java.util.function.IntSupplier;
+import java.util.stream.Collectors;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -23,11 +25,16 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /**
  * {@code Speed <results.jsonl> <turns> <partitions> <records> <keys> <topologies>}: an application with our stores and
  * with RocksDB's, in turns, on the same input. A line of the results has: records a second from the first to the last
- * record of the output, memory of the process over time, and the time from a kill to the next record of the output.
+ * record of the output, memory of the process each second, and the time from a kill to the next record of the output.
  */
 final class Speed {
-    private static final String GUARANTEE = System.getProperty("trial.guarantee", "exactly_once_v2");
+    static final String GUARANTEE = System.getProperty("trial.guarantee", "exactly_once_v2");
     private static final String MEMORY = System.getProperty("trial.memory", String.valueOf(128 << 20));
+
+    static final List<String> STORES = List.of(System.getProperty("trial.stores", "situ,rocksdb").split(","));
+
+    private static final int KEY_BYTES = Integer.getInteger("trial.key.bytes", 12);
+    private static final int VALUE_BYTES = Integer.getInteger("trial.value.bytes", 8);
 
     private Speed() {}
 
@@ -40,7 +47,7 @@ final class Speed {
         int keys = Integer.parseInt(arguments[4]);
         for (String topology : arguments[5].split(",")) {
             for (int turn = 0; turn < turns; turn++) {
-                List<String> stores = turn % 2 == 0 ? List.of("situ", "rocksdb") : List.of("rocksdb", "situ");
+                List<String> stores = turn % 2 == 0 ? STORES : STORES.reversed();
                 for (String store : stores) {
                     String line = measure(topology, store, turn, partitions, records, keys);
                     System.out.println(line);
@@ -51,22 +58,39 @@ final class Speed {
         }
     }
 
-    private static void fill(Broker broker, String topic, int records, int keys, int partitions) {
+    /**
+     * Sends records with keys by chance. Their times go on by a millisecond each ten records, from {@code time} on. The
+     * broker deletes what is older than a week, by these times, half a minute after its start.
+     */
+    static void fill(Broker broker, String topic, long time, int records, int keys, int partitions) {
         Random random = new Random(35);
+        send(broker, topic, time, records, () -> random.nextInt(keys), partitions);
+    }
+
+    /** Sends one record for each key, with times until {@code time}. */
+    static void fillEach(Broker broker, String topic, long time, int keys, int partitions) {
+        int[] next = {0};
+        send(broker, topic, time - keys / 10, keys, () -> next[0]++, partitions);
+    }
+
+    private static void send(Broker broker, String topic, long time, int records, IntSupplier keys, int partitions) {
+        Random random = new Random(36);
         try (var producer = new KafkaProducer<String, byte[]>(
                 Map.of("bootstrap.servers", broker.address, "linger.ms", "20", "batch.size", "200000", "enable.idempotence", "false"),
                 new StringSerializer(), new ByteArraySerializer())) {
             for (int number = 0; number < records; number++) {
-                int key = random.nextInt(keys);
-                byte[] value = ByteBuffer.allocate(8).putLong(number).array();
-                // Times go on by a millisecond each ten records.
-                producer.send(new ProducerRecord<>(topic, key % partitions, 1_700_000_000_000L + number / 10, "key-%08d".formatted(key), value));
+                int key = keys.getAsInt();
+                byte[] value = new byte[VALUE_BYTES];
+                random.nextBytes(value);
+                ByteBuffer.wrap(value).putLong(number);
+                String name = ("%0" + (KEY_BYTES - 4) + "d").formatted(key);
+                producer.send(new ProducerRecord<>(topic, key % partitions, time + number / 10, "key-" + name, value));
             }
         }
     }
 
     /** Counts the records of the output. */
-    private static final class Output implements AutoCloseable {
+    static final class Output implements AutoCloseable {
         private final KafkaConsumer<byte[], byte[]> consumer;
         private final List<TopicPartition> partitions = new ArrayList<>();
         long count;
@@ -101,7 +125,7 @@ final class Speed {
         }
     }
 
-    private static Process start(Broker broker, String topology, String store, Path place, List<String> said) throws Exception {
+    static Process start(Broker broker, String topology, String store, Path place, List<String> said) throws Exception {
         Process process = Processes.start(
                 List.of("-Xmx384m", "-Xms384m", "-XX:+AlwaysPreTouch"),
                 List.of(Application.class.getName(), broker.address, topology, store, place.resolve("state").toString(),
@@ -128,10 +152,11 @@ final class Speed {
         Process process = null;
         try (Broker broker = new Broker(place)) {
             broker.createTopics(partitions, topology.equals("join") ? new String[] {"in", "other", "out"} : new String[] {"in", "out"});
+            long time = System.currentTimeMillis();
             if (topology.equals("join")) {
-                fill(broker, "other", keys, keys, partitions);
+                fillEach(broker, "other", time, keys, partitions);
             }
-            fill(broker, "in", records, keys, partitions);
+            fill(broker, "in", time, records, keys, partitions);
             List<String> said = new ArrayList<>();
             process = start(broker, topology, store, place, said);
             List<Long> memory = new ArrayList<>();
@@ -143,7 +168,7 @@ final class Speed {
                         synchronized (memory) {
                             memory.add(bytes);
                         }
-                        Thread.sleep(500);
+                        Thread.sleep(1_000);
                     }
                 } catch (java.io.IOException | InterruptedException ended) {
                     // The process has ended.
@@ -164,14 +189,16 @@ final class Speed {
                 long from = output.count;
                 long begun = System.nanoTime();
                 long cpuBegun = cpu(process);
-                output.await(records - records / 100, 20_000);
+                if (!output.await(records - records / 100, 20_000)) {
+                    throw new IllegalStateException("the output ended at " + output.count + " records: " + said);
+                }
                 long done = output.count;
                 seconds = System.nanoTime() - begun;
                 cpuMs = cpu(process) - cpuBegun;
                 double rate = (done - from) * 1e9 / seconds;
-                long peak;
+                String sizes;
                 synchronized (memory) {
-                    peak = memory.stream().mapToLong(Long::longValue).max().orElse(0);
+                    sizes = memory.stream().map(bytes -> String.valueOf(bytes >> 20)).collect(Collectors.joining(","));
                 }
                 output.await(Long.MAX_VALUE, 3_000);
                 process.destroyForcibly().waitFor();
@@ -181,20 +208,20 @@ final class Speed {
                 }
                 long killed = System.nanoTime();
                 process = start(broker, topology, store, place, said);
-                fill(broker, "in", 1_000, keys, partitions);
-                output.await(output.count + 1, 120_000);
+                fill(broker, "in", time, 1_000, keys, partitions);
+                boolean goesOn = output.await(output.count + 1, 120_000);
                 restartMs = (System.nanoTime() - killed) / 1_000_000;
                 synchronized (said) {
-                    if (restartMs > 60_000) {
-                        said.subList(before, said.size()).forEach(System.err::println);
+                    if (!goesOn) {
+                        throw new IllegalStateException("no output after the kill: " + said.subList(before, said.size()));
                     }
                     for (String line : said.subList(before, said.size())) {
                         String[] words = line.split(" ");
                         restored += words.length > 4 && words[1].equals("restored") ? Long.parseLong(words[4]) : 0;
                     }
                 }
-                return "{\"topology\":\"%s\",\"store\":\"%s\",\"turn\":%d,\"partitions\":%d,\"records\":%d,\"keys\":%d,\"guarantee\":\"%s\",\"records_per_s\":%.0f,\"cpu_us_per_record\":%.2f,\"peak_bytes\":%d,\"crash_to_output_ms\":%d,\"restored\":%d}"
-                        .formatted(topology, store, turn, partitions, records, keys, GUARANTEE, rate, cpuMs * 1e3 / (done - from), peak, restartMs, restored);
+                return "{\"topology\":\"%s\",\"store\":\"%s\",\"turn\":%d,\"partitions\":%d,\"records\":%d,\"keys\":%d,\"guarantee\":\"%s\",\"records_per_s\":%.0f,\"cpu_us_per_record\":%.2f,\"key_bytes\":%d,\"value_bytes\":%d,\"rss_mib_each_s\":[%s],\"crash_to_output_ms\":%d,\"restored\":%d}"
+                        .formatted(topology, store, turn, partitions, records, keys, GUARANTEE, rate, cpuMs * 1e3 / (done - from), KEY_BYTES, VALUE_BYTES, sizes, restartMs, restored);
             }
         } finally {
             if (process != null) {
@@ -207,7 +234,7 @@ final class Speed {
     }
 
     /** Returns the processor time of a process, in milliseconds. */
-    private static long cpu(Process process) {
+    static long cpu(Process process) {
         return process.info().totalCpuDuration().orElse(Duration.ZERO).toMillis();
     }
 }
