@@ -1,5 +1,7 @@
 package io.situ.kafka.streams;
 
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.internals.InternalProcessorContext;
@@ -18,25 +20,24 @@ import org.apache.kafka.streams.state.internals.CachedStateStore;
  *   <li>Before a transaction ends, Kafka Streams empties the caches of the task, also of stores that it finds among
  *       those that are registered. This is such a store, with nothing but a cache, behind the true one.
  *   <li>After the transaction has been committed, Kafka Streams resets a flag in the metadata of the task. The first
- *       step replaces the metadata by one that counts this.
+ *       step replaces the metadata by one that passes this on.
  * </ol>
  *
- * <p>Between the two, other caches are emptied. Their records may reach a processor that changes the true store again,
- * and the transaction may yet fail. Then Kafka Streams closes the task, which empties the caches again, and resets the
- * flag as well. So a commit that begins before the last one has ended says that the last one has failed.
+ * <p>Between the two, other caches are emptied. Their records may reach a processor that changes the true store again: they
+ * belong to the same transaction, which may yet fail. Then Kafka Streams closes the task, which empties the caches again, and
+ * resets the flag as well. So a commit that begins before the last one has ended says that the last one has failed.
  */
 final class Commits implements StateStore, CachedStateStore<Object, Object> {
     private final String name;
     private final InternalProcessorContext<?, ?> task;
-    /** The metadata in which the commit that has begun ends, or null. */
-    private Metadata begun;
-    private long endedBefore;
+    private final Runnable ended;
+    private boolean hasBegun;
     private boolean hasFailed;
     private boolean open = true;
 
-    /** The metadata of a task that counts its commits. */
+    /** The metadata of a task that passes on the end of its commits. */
     private static final class Metadata extends ProcessorMetadata {
-        private long ended;
+        private List<Commits> begun = new ArrayList<>();
 
         static Metadata of(InternalProcessorContext<?, ?> task) {
             ProcessorMetadata present = task.processorMetadata();
@@ -53,39 +54,46 @@ final class Commits implements StateStore, CachedStateStore<Object, Object> {
         @Override
         public void setNeedsCommit(boolean needsCommit) {
             super.setNeedsCommit(needsCommit);
-            ended += needsCommit ? 0 : 1;
+            if (!needsCommit) {
+                List<Commits> ended = begun;
+                begun = new ArrayList<>();
+                ended.forEach(Commits::end);
+            }
         }
     }
 
-    Commits(String store, InternalProcessorContext<?, ?> task) {
+    /** {@code ended} runs when a transaction of the task has been committed. */
+    Commits(String store, InternalProcessorContext<?, ?> task, Runnable ended) {
         name = store + "-situ-commits";
         this.task = task;
+        this.ended = ended;
     }
 
-    /** Returns true if a commit has ended since its beginning, once for each. */
-    boolean takeEnd() {
-        if (begun == null || begun.ended == endedBefore) {
-            return false;
-        }
-        begun = null;
-        return true;
+    /** Asks the task for a commit soon. */
+    void request() {
+        task.commit();
     }
 
     /** Forgets what has begun: the state is committed. */
     void reset() {
-        begun = null;
+        hasBegun = false;
         hasFailed = false;
+    }
+
+    private void end() {
+        if (hasBegun) {
+            hasBegun = false;
+            ended.run();
+        }
     }
 
     @Override
     public void flushCache() {
-        hasFailed |= begun != null && begun.ended == endedBefore;
-        if (hasFailed) {
-            begun = null;
-            return;
+        hasFailed |= hasBegun;
+        hasBegun = !hasFailed;
+        if (hasBegun) {
+            Metadata.of(task).begun.add(this);
         }
-        begun = Metadata.of(task);
-        endedBefore = begun.ended;
     }
 
     @Override

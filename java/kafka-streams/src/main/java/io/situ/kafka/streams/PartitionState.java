@@ -51,7 +51,7 @@ final class PartitionState {
     /** The size of a batch of restored records. */
     private static final long RESTORED_BYTES = 4L << 20;
     /** Without exactly-once, writes wait in the heap only to save calls. */
-    private static final long WAITING_BYTES = 256L << 10;
+    private static final long WAITING_BYTES_MAX = 256L << 10;
 
     private final String name;
     private final Set<RangeIterator> iterators = ConcurrentHashMap.newKeySet();
@@ -62,7 +62,6 @@ final class PartitionState {
     private StateRecord record;
     private boolean exactlyOnce;
     private boolean consistent;
-    private long uncommittedMax;
     private volatile long uncommittedBytes;
     private volatile ConcurrentNavigableMap<byte[], Held> uncommitted = empty();
     /** The number of keys that were ever put into the heap. */
@@ -102,7 +101,6 @@ final class PartitionState {
         exactlyOnce = context instanceof RecordCollector.Supplier
                 && StreamsConfig.EXACTLY_ONCE_V2.equals(
                         String.valueOf(configs.get(StreamsConfig.PROCESSING_GUARANTEE_CONFIG)));
-        uncommittedMax = exactlyOnce ? SituConfig.uncommittedBytes(configs) : WAITING_BYTES;
         consistent = StreamsConfig.InternalConfig.getBoolean(
                 configs, StreamsConfig.InternalConfig.IQ_CONSISTENCY_OFFSET_VECTOR_ENABLED, false);
         String changelog = context instanceof InternalProcessorContext<?, ?> task ? task.changelogFor(name) : null;
@@ -123,18 +121,14 @@ final class PartitionState {
     void register(StateStore root, RecordBatchingStateRestoreCallback restore) {
         context.register(root, restore, () -> {});
         if (exactlyOnce && KAFKA_COMMITS) {
-            commits = new Commits(name, (InternalProcessorContext<?, ?>) context);
+            commits = new Commits(name, (InternalProcessorContext<?, ?>) context, this::transactionEnded);
             context.register(commits, (key, value) -> {}, () -> {});
         }
     }
 
-    /**
-     * Begins a change. If a transaction has ended since the last change, the writes until then are committed: they are
-     * one state with the offset that the changelog has reached.
-     */
-    void change() {
-        checkOpen();
-        if (commits == null || !commits.takeEnd()) {
+    /** Commits the writes until now. They are one state with the offset that the changelog has reached. */
+    private void transactionEnded() {
+        if (!open || uncommitted.isEmpty() && deletedRanges.isEmpty() && !record.ahead) {
             return;
         }
         InternalProcessorContext<?, ?> task = (InternalProcessorContext<?, ?>) context;
@@ -170,46 +164,61 @@ final class PartitionState {
 
     /** Sets the value of a key, or deletes it if the value is null, as an effect of the record that is processed. */
     void put(byte[] key, byte[] value) {
-        change();
+        checkOpen();
         synchronized (record.position) {
             StoreQueryUtils.updatePosition(record.position, context);
             hold(key, value);
         }
-        if (uncommittedBytes > uncommittedMax) {
-            record.ahead = exactlyOnce;
-            write(exactlyOnce);
+        UncommittedHeap heap = heap();
+        if (!exactlyOnce) {
+            if (uncommittedBytes > Math.min(WAITING_BYTES_MAX, heap.share())) {
+                write(false);
+            }
+        } else if (heap.isFull() && uncommittedBytes > heap.share()) {
+            record.ahead = true;
+            write(true);
+        } else if (heap.wantsCommit() && commits != null) {
+            commits.request();
         }
     }
 
     /** Sets the value of a key, or deletes it, as an effect of a restored record: it is committed. */
     void putRestored(byte[] key, byte[] value) {
         hold(key, value);
-        if (uncommittedBytes > RESTORED_BYTES) {
+        if (uncommittedBytes > Math.min(RESTORED_BYTES, heap().share())) {
             write(false);
         }
     }
 
     private void hold(byte[] key, byte[] value) {
         Held before = uncommitted.get(key);
+        long more;
         if (before == null) {
             keysHeld++;
-            uncommittedBytes += key.length + ENTRY_BYTES;
+            more = key.length + ENTRY_BYTES;
         } else {
-            uncommittedBytes -= before.bytes();
+            more = -before.bytes();
         }
         Held now = new Held(value, before == null ? keysHeld : before.since);
-        uncommittedBytes += now.bytes();
         uncommitted.put(key, now);
+        addUncommitted(more + now.bytes());
+    }
+
+    private void addUncommitted(long bytes) {
+        uncommittedBytes += bytes;
+        heap().add(bytes);
     }
 
     /** Deletes the keys from {@code begin} on and before {@code end}, which are not read any more, with the next commit. */
     void forget(byte[] begin, byte[] end) {
-        change();
+        checkOpen();
         ConcurrentNavigableMap<byte[], Held> gone = uncommitted.subMap(begin, true, end, false);
+        long bytes = 0;
         for (Map.Entry<byte[], Held> entry : gone.entrySet()) {
-            uncommittedBytes -= entry.getKey().length + entry.getValue().bytes() + ENTRY_BYTES;
+            bytes += entry.getKey().length + entry.getValue().bytes() + ENTRY_BYTES;
         }
         gone.clear();
+        addUncommitted(-bytes);
         deletedRanges.add(new byte[][] {begin, end});
     }
 
@@ -238,6 +247,10 @@ final class PartitionState {
             checkOpen();
         }
         return iterator;
+    }
+
+    UncommittedHeap heap() {
+        return place.shared().heap();
     }
 
     long uncommittedBytes() {
@@ -349,8 +362,12 @@ final class PartitionState {
             }
             write(batch);
         }
+        clearUncommitted();
+    }
+
+    private void clearUncommitted() {
         deletedRanges.clear();
-        uncommittedBytes = 0;
+        addUncommitted(-uncommittedBytes);
         uncommitted = empty();
     }
 
@@ -378,9 +395,7 @@ final class PartitionState {
         try {
             iterators.forEach(RangeIterator::close);
         } finally {
-            uncommitted = empty();
-            uncommittedBytes = 0;
-            deletedRanges.clear();
+            clearUncommitted();
             place.shared().close(place);
         }
     }

@@ -90,7 +90,7 @@ final class Segments {
     }
 
     void put(byte[] key, byte[] value) {
-        state.change();
+        state.checkOpen();
         byte[] stored = admitted(key);
         if (stored != null) {
             state.put(stored, value);
@@ -100,7 +100,7 @@ final class Segments {
     }
 
     void remove(byte[] key) {
-        state.change();
+        state.checkOpen();
         long time = timeOf.applyAsLong(key);
         streamTime = Math.max(streamTime, time);
         if (present.contains(segmentOf(time))) {

@@ -34,11 +34,13 @@ final class SharedStore {
     private final Path application;
     private final Store store;
     private final Keyspace records;
+    private final UncommittedHeap heap;
     private final Set<String> used = new HashSet<>();
     private int users;
 
     private SharedStore(Path application, Map<String, ?> configs) throws IOException {
         this.application = application;
+        heap = new UncommittedHeap(SituConfig.uncommittedBytes(configs));
         Path directory = Files.createDirectories(application.resolve(DIRECTORY));
         store = Store.open(directory, SituConfig.options(configs));
         try {
@@ -96,7 +98,9 @@ final class SharedStore {
         }
         try {
             byte[] record = recordOf(keyspace, task, changelog);
-            return new Place(this, keyspace, store.keyspace(keyspace), record);
+            Place place = new Place(this, keyspace, store.keyspace(keyspace), record);
+            heap.opened();
+            return place;
         } catch (IOException | RuntimeException failure) {
             used.remove(keyspace);
             throw failure;
@@ -178,6 +182,10 @@ final class SharedStore {
         return records;
     }
 
+    UncommittedHeap heap() {
+        return heap;
+    }
+
     /** Gives a place back. */
     void close(Place place) {
         synchronized (OPEN) {
@@ -185,6 +193,7 @@ final class SharedStore {
                 place.keyspace().close();
             } finally {
                 used.remove(place.name());
+                heap.closed();
                 touch(place.name());
                 leave();
             }

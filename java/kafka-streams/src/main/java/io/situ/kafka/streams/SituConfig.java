@@ -13,14 +13,15 @@ public final class SituConfig {
     public static final String MEMORY_BYTES = "situ.memory.bytes";
 
     /**
-     * The heap that the uncommitted writes of one store and partition may take under exactly-once, in bytes. Default:
-     * 16 MiB. Writes beyond it go to the disk before they are committed. A crash before the next commit then costs a
-     * whole restore of that store and partition.
+     * The heap that uncommitted writes of all stores of an application may take on this machine, in bytes. Default: 64
+     * MiB. Under exactly-once, stores ask for a commit before {@code commit.interval.ms} where a quarter is in use. Where a
+     * half is, a store that has more than its share writes to the disk before the commit. A crash until then costs a whole
+     * restore of that store and partition.
      */
     public static final String UNCOMMITTED_BYTES = "situ.uncommitted.bytes";
 
     static final long MEMORY_BYTES_DEFAULT = 256L << 20;
-    static final long UNCOMMITTED_BYTES_DEFAULT = 16L << 20;
+    static final long UNCOMMITTED_BYTES_DEFAULT = 64L << 20;
     private static final long MEMORY_BYTES_MIN = 4L << 20;
     private static final long MEMTABLE_BYTES_MAX = 64L << 20;
 

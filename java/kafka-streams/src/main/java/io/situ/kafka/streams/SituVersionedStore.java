@@ -59,7 +59,7 @@ final class SituVersionedStore extends SituStateStore implements VersionedKeyVal
     @Override
     public long put(Bytes key, byte[] value, long timestamp) {
         byte[] bytes = PartitionState.bytesOf(key, "key");
-        state.change();
+        state.checkOpen();
         if (timestamp < streamTime - historyRetention) {
             drop();
             return PUT_RETURN_CODE_NOT_PUT;
@@ -71,7 +71,7 @@ final class SituVersionedStore extends SituStateStore implements VersionedKeyVal
     @Override
     public VersionedRecord<byte[]> delete(Bytes key, long timestamp) {
         byte[] bytes = PartitionState.bytesOf(key, "key");
-        state.change();
+        state.checkOpen();
         if (timestamp < streamTime - historyRetention) {
             drop();
             return null;

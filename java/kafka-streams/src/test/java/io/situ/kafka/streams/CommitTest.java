@@ -143,6 +143,7 @@ class CommitTest {
         final InternalMockProcessorContext<?, ?> context;
         RecordBatchingStateRestoreCallback restore;
         boolean isStandby;
+        int commitsRequested;
 
         Task(String changelogTopic, Map<String, String> more) {
             Properties settings = StreamsTestUtils.getStreamsConfig("application", "nowhere:9092", new Properties());
@@ -163,6 +164,11 @@ class CommitTest {
                     registered.add(store);
                     restore = restore == null ? (RecordBatchingStateRestoreCallback) callback : restore;
                     super.register(store, callback, commit);
+                }
+
+                @Override
+                public void commit() {
+                    commitsRequested++;
                 }
 
                 @Override
@@ -187,7 +193,23 @@ class CommitTest {
         }
     }
 
-    /** While a task runs, what a transaction has committed is on the disk when the next one changes the state. */
+    /** The last transaction of a task reached the disk with the next change, and was restored where none came. */
+    @Test
+    void aTransactionIsWrittenWhenItEnds() {
+        Task task = new Task(CHANGELOG.topic(), Map.of());
+        KeyValueStore<Bytes, byte[]> store = task.open(SituStores.keyValueStore("store").get());
+        store.put(key("a"), bytes("1"));
+        task.acknowledged.put(CHANGELOG, 5L);
+        task.emptyCaches();
+        task.endCommit();
+        store.close();
+        KeyValueStore<Bytes, byte[]> again = open(StreamsConfig.EXACTLY_ONCE_V2);
+        assertEquals(5L, again.committedOffset(CHANGELOG));
+        assertEquals(List.of("a=1"), entries(again.all()));
+        again.close();
+    }
+
+    /** While a task runs, the disk has what its last transaction has committed, and nothing of the next one. */
     @Test
     void aRunningTaskCommitsItsState() {
         Task task = new Task(CHANGELOG.topic(), Map.of());
@@ -282,8 +304,8 @@ class CommitTest {
         }
         store.close();
         KeyValueStore<Bytes, byte[]> again = open(StreamsConfig.EXACTLY_ONCE_V2);
-        assertEquals(1L, again.committedOffset(new TopicPartition("input", 0)));
-        assertEquals(List.of("a0=1", "a1=1"), entries(again.all()));
+        assertEquals(2L, again.committedOffset(new TopicPartition("input", 0)));
+        assertEquals(List.of("a0=1", "a1=1", "a2=1"), entries(again.all()));
         again.close();
     }
 
@@ -472,6 +494,44 @@ class CommitTest {
         KeyValueStore<Bytes, byte[]> last = open(0, StreamsConfig.EXACTLY_ONCE_V2, small);
         assertEquals(30L, last.committedOffset(CHANGELOG));
         last.close();
+    }
+
+    /** Each store and partition had a bound of its own, so many of them took many times as much. */
+    @Test
+    void theStoresOfAnApplicationHaveOneBound() {
+        long max = 400_000;
+        Map<String, String> bound = Map.of(SituConfig.UNCOMMITTED_BYTES, String.valueOf(max));
+        Task task = new Task(CHANGELOG.topic(), bound);
+        List<KeyValueStore<Bytes, byte[]>> stores = new ArrayList<>();
+        stores.add(task.open(SituStores.keyValueStore("store").get()));
+        for (int partition = 1; partition < 20; partition++) {
+            stores.add(open(partition, StreamsConfig.EXACTLY_ONCE_V2, bound));
+        }
+        stores.forEach(store -> store.commit(Map.of(CHANGELOG, 1L)));
+        UncommittedHeap heap = ((SituKeyValueStore) stores.getFirst()).state.heap();
+        stores.get(1).put(key("first"), new byte[70_000]);
+        stores.getFirst().put(key("a"), new byte[10]);
+        assertEquals(0, task.commitsRequested, "less than a quarter");
+        stores.get(1).put(key("second"), new byte[40_000]);
+        stores.getFirst().put(key("b"), new byte[10]);
+        assertEquals(1, task.commitsRequested);
+        for (int number = 0; number < 100; number++) {
+            for (int partition = 1; partition < 20; partition++) {
+                stores.get(partition).put(key("k" + number), new byte[1_000]);
+                assertTrue(heap.bytes() <= max, heap.bytes() + " bytes");
+            }
+        }
+        assertTrue(heap.bytes() > max / 4, heap.bytes() + " bytes");
+        assertEquals(1L, stores.getFirst().committedOffset(CHANGELOG), "a store with less than its share waits for the commit");
+        assertNull(stores.get(1).committedOffset(CHANGELOG));
+        for (var store : stores) {
+            store.commit(Map.of(CHANGELOG, 2L));
+            assertEquals(2L, store.committedOffset(CHANGELOG));
+        }
+        assertEquals(0, heap.bytes());
+        stores.get(2).put(key("last"), new byte[1_000]);
+        stores.forEach(StateStore::close);
+        assertEquals(0, heap.bytes());
     }
 
     @Test
