@@ -275,15 +275,19 @@ final class PartitionState {
     /** Writes restored records at once: they are committed. */
     private void restore(Collection<ConsumerRecord<byte[], byte[]>> records, Restored restored) {
         try (Batch batch = new Batch()) {
+            long bytes = 0;
             for (ConsumerRecord<byte[], byte[]> restoredRecord : records) {
                 byte[] key = restored.key(restoredRecord);
                 if (key == null) {
                     continue;
                 }
                 restored(restoredRecord);
-                add(batch, key, restoredRecord.value());
-                if (batch.bytes() > RESTORED_BYTES) {
+                byte[] value = restoredRecord.value();
+                add(batch, key, value);
+                bytes += key.length + (value == null ? 0 : value.length);
+                if (bytes > RESTORED_BYTES) {
                     write(batch);
+                    bytes = 0;
                 }
             }
             write(batch);

@@ -9,6 +9,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.TimeUnit;
 import java.util.regex.Pattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.streams.errors.ProcessorStateException;
@@ -29,6 +30,9 @@ final class SharedStore {
     /** The keyspace of the records that describe the others. */
     private static final String RECORDS = "kafka-streams";
 
+    /** A rebalance opens many stores at once. It need not look for tasks that have gone at each of them. */
+    private static final long PAUSE_NS = TimeUnit.SECONDS.toNanos(1);
+
     private static final Map<Path, SharedStore> OPEN = new HashMap<>();
 
     private final Path application;
@@ -37,6 +41,7 @@ final class SharedStore {
     private final UncommittedHeap heap;
     private final Set<String> used = new HashSet<>();
     private int users;
+    private long lookedAtNs = System.nanoTime() - PAUSE_NS;
 
     private SharedStore(Path application, Map<String, ?> configs) throws IOException {
         this.application = application;
@@ -158,6 +163,11 @@ final class SharedStore {
 
     /** Drops keyspaces whose tasks have gone, but for {@code kept}. */
     private void dropUnmarked(String kept) {
+        long now = System.nanoTime();
+        if (now - lookedAtNs < PAUSE_NS) {
+            return;
+        }
+        lookedAtNs = now;
         for (String name : store.keyspaceNames()) {
             boolean ours = name.indexOf('/') >= 0;
             if (ours && !name.equals(kept) && !used.contains(name) && !isMarked(name)) {

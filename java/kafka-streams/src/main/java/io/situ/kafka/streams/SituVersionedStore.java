@@ -1,9 +1,11 @@
 package io.situ.kafka.streams;
 
 import java.nio.ByteBuffer;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
+import java.util.Iterator;
 import java.util.List;
 import java.util.function.BiConsumer;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -14,9 +16,18 @@ import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.StateStoreContext;
 import org.apache.kafka.streams.processor.internals.metrics.StreamsMetricsImpl;
 import org.apache.kafka.streams.processor.internals.metrics.TaskMetrics;
+import org.apache.kafka.streams.query.MultiVersionedKeyQuery;
+import org.apache.kafka.streams.query.Position;
+import org.apache.kafka.streams.query.PositionBound;
+import org.apache.kafka.streams.query.Query;
+import org.apache.kafka.streams.query.QueryConfig;
+import org.apache.kafka.streams.query.QueryResult;
+import org.apache.kafka.streams.query.ResultOrder;
 import org.apache.kafka.streams.state.KeyValueIterator;
 import org.apache.kafka.streams.state.VersionedKeyValueStore;
 import org.apache.kafka.streams.state.VersionedRecord;
+import org.apache.kafka.streams.state.VersionedRecordIterator;
+import org.apache.kafka.streams.state.internals.StoreQueryUtils;
 
 /**
  * A versioned key-value store. A version is an entry: the length of the key (4 bytes), the key, and the time from which
@@ -150,6 +161,59 @@ final class SituVersionedStore extends SituStateStore implements VersionedKeyVal
         try (KeyValueIterator<Bytes, byte[]> earlier = versions(bytes, Long.MIN_VALUE, asOf, false)) {
             return earlier.hasNext() ? record(earlier.next(), validTo) : null;
         }
+    }
+
+    @Override
+    @SuppressWarnings("unchecked")
+    public <R> QueryResult<R> query(Query<R> query, PositionBound bound, QueryConfig config) {
+        // Kafka's own handler of this query takes no store but its own.
+        if (!(query instanceof MultiVersionedKeyQuery<?, ?> versions)) {
+            return super.query(query, bound, config);
+        }
+        Position position = state.position();
+        synchronized (position) {
+            int partition = state.context().taskId().partition();
+            QueryResult<R> result = StoreQueryUtils.isPermitted(position, bound, partition)
+                    ? (QueryResult<R>) QueryResult.forResult(versions((MultiVersionedKeyQuery<Bytes, byte[]>) versions))
+                    : QueryResult.notUpToBound(position, bound, partition);
+            result.setPosition(position.copy());
+            return result;
+        }
+    }
+
+    /** Returns the versions that were valid at some time of a query. Of those that the history has lost, it returns none. */
+    private VersionedRecordIterator<byte[]> versions(MultiVersionedKeyQuery<Bytes, byte[]> query) {
+        byte[] key = PartitionState.bytesOf(query.key(), "key");
+        long from = query.fromTime().map(Instant::toEpochMilli).orElse(Long.MIN_VALUE);
+        long to = query.toTime().map(Instant::toEpochMilli).orElse(Long.MAX_VALUE);
+        long known = Math.max(from, streamTime - historyRetention);
+        List<VersionedRecord<byte[]>> found = new ArrayList<>();
+        try (KeyValueIterator<Bytes, byte[]> all = versions(key, Long.MIN_VALUE, Long.MAX_VALUE, true)) {
+            while (all.hasNext()) {
+                KeyValue<Bytes, byte[]> version = all.next();
+                Long validTo = all.hasNext() ? timeOf(all.peekNextKey().get()) : null;
+                VersionedRecord<byte[]> record = record(version, validTo);
+                if (record != null && record.timestamp() <= to && (validTo == null || validTo > known)) {
+                    found.add(record);
+                }
+            }
+        }
+        boolean isAscending = query.resultOrder() == ResultOrder.ASCENDING;
+        Iterator<VersionedRecord<byte[]>> order = (isAscending ? found : found.reversed()).iterator();
+        return new VersionedRecordIterator<>() {
+            @Override
+            public boolean hasNext() {
+                return order.hasNext();
+            }
+
+            @Override
+            public VersionedRecord<byte[]> next() {
+                return order.next();
+            }
+
+            @Override
+            public void close() {}
+        };
     }
 
     private static VersionedRecord<byte[]> record(KeyValue<Bytes, byte[]> version, Long validTo) {
