@@ -23,9 +23,10 @@ import org.apache.kafka.streams.state.internals.CachedStateStore;
  *       step replaces the metadata by one that passes this on.
  * </ol>
  *
- * <p>Between the two, other caches are emptied. Their records may reach a processor that changes the true store again: they
- * belong to the same transaction, which may yet fail. Then Kafka Streams closes the task, which empties the caches again, and
- * resets the flag as well. So a commit that begins before the last one has ended says that the last one has failed.
+ * <p>Between the two, other caches are emptied. Their records may reach a processor that changes the true store again.
+ * They belong to the same transaction, which may yet fail. Then Kafka Streams closes the task, which empties the caches
+ * again, and resets the flag as well. So a commit that begins before the last one has ended says that the last one has
+ * failed.
  */
 final class Commits implements StateStore, CachedStateStore<Object, Object> {
     private final String name;

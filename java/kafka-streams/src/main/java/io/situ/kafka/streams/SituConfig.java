@@ -14,9 +14,9 @@ public final class SituConfig {
 
     /**
      * The heap that uncommitted writes of all stores of an application may take on this machine, in bytes. Default: 64
-     * MiB. Under exactly-once, stores ask for a commit before {@code commit.interval.ms} where a quarter is in use. Where a
-     * half is, a store that has more than its share writes to the disk before the commit. A crash until then costs a whole
-     * restore of that store and partition.
+     * MiB. Under exactly-once, stores ask for a commit before {@code commit.interval.ms} where a quarter is in use.
+     * Where a half is, a store that has more than its share writes to the disk before the commit. A crash until then
+     * costs a whole restore of that store and partition.
      */
     public static final String UNCOMMITTED_BYTES = "situ.uncommitted.bytes";
 

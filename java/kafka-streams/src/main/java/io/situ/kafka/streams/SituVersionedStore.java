@@ -181,7 +181,7 @@ final class SituVersionedStore extends SituStateStore implements VersionedKeyVal
         }
     }
 
-    /** Returns the versions that were valid at some time of a query. Of those that the history has lost, it returns none. */
+    /** Returns the versions that were valid at some time of a query, but for those that the history has lost. */
     private VersionedRecordIterator<byte[]> versions(MultiVersionedKeyQuery<Bytes, byte[]> query) {
         byte[] key = PartitionState.bytesOf(query.key(), "key");
         long from = query.fromTime().map(Instant::toEpochMilli).orElse(Long.MIN_VALUE);

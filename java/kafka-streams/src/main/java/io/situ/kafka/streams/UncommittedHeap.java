@@ -10,7 +10,7 @@ import java.util.concurrent.atomic.AtomicLong;
  * <ol>
  *   <li>From a quarter of it on, a store that is changed asks its task for a commit. Kafka Streams commits after the
  *       records that the thread has at hand, which frees the heap.
- *   <li>From a half of it on, a store that has more than its share writes to the disk what is not committed. The shares of
+ *   <li>From a half of it on, a store that has more than its share writes to the disk before the commit. The shares of
  *       all stores are the other half. So the bound holds but for one write of each store.
  * </ol>
  *

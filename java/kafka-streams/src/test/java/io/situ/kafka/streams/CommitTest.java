@@ -522,7 +522,7 @@ class CommitTest {
             }
         }
         assertTrue(heap.bytes() > max / 4, heap.bytes() + " bytes");
-        assertEquals(1L, stores.getFirst().committedOffset(CHANGELOG), "a store with less than its share waits for the commit");
+        assertEquals(1L, stores.getFirst().committedOffset(CHANGELOG), "a store below its share waits for the commit");
         assertNull(stores.get(1).committedOffset(CHANGELOG));
         for (var store : stores) {
             store.commit(Map.of(CHANGELOG, 2L));

@@ -3,6 +3,7 @@ package io.situ.kafka.streams;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assumptions.assumeTrue;
 
 import java.nio.file.Path;
 import java.time.Duration;
@@ -39,7 +40,7 @@ import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** Whole topologies: what they emit is the same with our stores as with RocksDB's. Maven runs this with two releases of Kafka. */
+/** Whole topologies: they emit the same with our stores as with RocksDB's. Maven runs this with two releases of Kafka. */
 class TopologyTest {
     private static final int RECORDS = Integer.getInteger("topology.records", 2_000);
     /** Fewer records lie further apart, so that windows still close. */
@@ -125,6 +126,8 @@ class TopologyTest {
     @CsvSource({"at_least_once,DEFAULT", "exactly_once_v2,DEFAULT", "exactly_once_v2,HEADERS"})
     void aTopologyEmitsWhatItDoesWithRocksDb(String guarantee, String format) {
         assertEquals(System.getProperty("kafka.version"), AppInfoParser.getVersion());
+        // Kafka has stores with headers from 4.3 on, and ignores the setting before.
+        assumeTrue(format.equals("DEFAULT") || !AppInfoParser.getVersion().startsWith("4.0."));
         List<String> expected = run(BuiltInDslStoreSuppliers.RocksDBDslStoreSuppliers.class, guarantee, format);
         List<String> emitted = run(SituStoreSuppliers.class, guarantee, format);
         assertFalse(expected.isEmpty());

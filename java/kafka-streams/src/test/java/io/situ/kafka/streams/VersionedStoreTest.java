@@ -123,13 +123,13 @@ class VersionedStoreTest {
                     List<String> wanted = versions(expected, key, from, to, step);
                     List<String> returned = versions(store, key, from, to, step);
                     String which = what + ", from " + from + " to " + to;
-                    assertTrue(returned.containsAll(wanted), () -> which + ": " + returned + " without some of " + wanted);
+                    assertTrue(returned.containsAll(wanted), () -> which + ": " + returned + " is less than " + wanted);
                     assertEquals(Set.copyOf(returned).size(), returned.size(), which);
                     // A read of a single time does not say until when its version was valid.
                     List<String> begins = returned.stream().map(VersionedStoreTest::begin).toList();
                     for (long at = from; at <= Math.min(to, now); at += 1 + random.nextInt(5_000)) {
                         var record = expected.get(key, at);
-                        assertTrue(record == null || begins.contains(begin(record.toString())), () -> which + ": no " + record);
+                        assertTrue(record == null || begins.contains(begin(record.toString())), which + ": " + record);
                     }
                     for (String begin : begins) {
                         long validFrom = Long.parseLong(begin.split(",")[1]);

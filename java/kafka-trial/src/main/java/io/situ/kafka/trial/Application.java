@@ -39,17 +39,20 @@ final class Application {
 
     static Topology topology(String name) {
         StreamsBuilder builder = new StreamsBuilder();
+        if (name.equals("latest")) {
+            builder.stream("in", Consumed.with(Serdes.String(), Serdes.ByteArray()))
+                    .groupByKey(Grouped.with(Serdes.String(), Serdes.ByteArray()))
+                    .reduce((before, now) -> now, Materialized.as("latest"))
+                    .toStream()
+                    .to("out", Produced.with(Serdes.String(), Serdes.ByteArray()));
+            return builder.build();
+        }
         KStream<String, Long> in = builder.stream("in", Consumed.with(Serdes.String(), Serdes.Long()));
         var grouped = in.groupByKey(Grouped.with(Serdes.String(), Serdes.Long()));
         var out = Produced.with(Serdes.String(), Serdes.Long());
         switch (name) {
             case "sum" -> grouped.reduce(Long::sum, Materialized.as("sums")).toStream().to("out", out);
             case "count" -> grouped.count(Materialized.as("counts")).toStream().to("out", out);
-            case "latest" -> builder.stream("in", Consumed.with(Serdes.String(), Serdes.ByteArray()))
-                    .groupByKey(Grouped.with(Serdes.String(), Serdes.ByteArray()))
-                    .reduce((before, now) -> now, Materialized.as("latest"))
-                    .toStream()
-                    .to("out", Produced.with(Serdes.String(), Serdes.ByteArray()));
             case "windows" -> grouped.windowedBy(TimeWindows.ofSizeAndGrace(Duration.ofSeconds(10), Duration.ofSeconds(50)))
                     .count(Materialized.as("windows"))
                     .toStream((key, count) -> key.key())

@@ -9,9 +9,9 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * {@code Restore <results.jsonl> <turns> <partitions> <keys> <topology>}: a new instance with an empty directory restores
- * a changelog that has each key once, with our stores and with RocksDB's in turns. A line of the results has the time
- * from the beginning of the first partition's restore to the end of the last one's.
+ * {@code Restore <results.jsonl> <turns> <partitions> <keys> <topology>}: a new instance with an empty directory
+ * restores a changelog that has each key once, with our stores and with RocksDB's in turns. A line of the results has
+ * the time from the beginning of the first partition's restore to the end of the last one's.
  */
 final class Restore {
     private Restore() {}
@@ -49,7 +49,8 @@ final class Restore {
     }
 
     private static String measure(
-            Broker broker, String topology, String store, int turn, int partitions, int keys, Path place) throws Exception {
+            Broker broker, String topology, String store, int turn, int partitions, int keys, Path place)
+            throws Exception {
         List<String> said = new ArrayList<>();
         Process process = Speed.start(broker, topology, store, place, said);
         try {
@@ -65,10 +66,13 @@ final class Restore {
             long records = 0;
             synchronized (said) {
                 for (String line : said) {
-                    records += line.contains(" restored ") ? Long.parseLong(line.substring(line.lastIndexOf(' ') + 1)) : 0;
+                    if (line.contains(" restored ")) {
+                        records += Long.parseLong(line.substring(line.lastIndexOf(' ') + 1));
+                    }
                 }
             }
-            return "{\"restore\":\"%s\",\"store\":\"%s\",\"turn\":%d,\"partitions\":%d,\"keys\":%d,\"guarantee\":\"%s\",\"restored\":%d,\"restore_ms\":%d,\"running_ms\":%d,\"cpu_ms\":%d}"
+            return ("{\"restore\":\"%s\",\"store\":\"%s\",\"turn\":%d,\"partitions\":%d,\"keys\":%d,"
+                            + "\"guarantee\":\"%s\",\"restored\":%d,\"restore_ms\":%d,\"running_ms\":%d,\"cpu_ms\":%d}")
                     .formatted(topology, store, turn, partitions, keys, Speed.GUARANTEE, records, restoreMs,
                             timesOf(said, "state RUNNING").getFirst(), cpuMs);
         } finally {

@@ -26,6 +26,9 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * {@code Speed <results.jsonl> <turns> <partitions> <records> <keys> <topologies>}: an application with our stores and
  * with RocksDB's, in turns, on the same input. A line of the results has: records a second from the first to the last
  * record of the output, memory of the process each second, and the time from a kill to the next record of the output.
+ *
+ * <p>System properties choose other runs: {@code trial.stores}, {@code trial.guarantee}, {@code trial.memory} (our
+ * budget), {@code trial.key.bytes} and {@code trial.value.bytes}.
  */
 final class Speed {
     static final String GUARANTEE = System.getProperty("trial.guarantee", "exactly_once_v2");
