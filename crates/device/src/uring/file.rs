@@ -5,7 +5,8 @@
 
 use super::queue::Commands;
 use super::ring::Ring;
-use crate::blocking::{self, ended_early, zeros};
+use crate::blocking::{self, ended_early};
+use crate::buffer::zeros;
 use crate::in_flight::InFlight;
 use crate::in_flight::{Plan, Step};
 use crate::target::{Kind, Target};
