@@ -120,7 +120,7 @@ INIT
     mkfifo "$folder/monitor.in" "$folder/monitor.out"
 
     # /dev/kvm is not used: it may be there and not serve. On a busy machine, the emulated timer fails the kernel's check of it.
-    timeout "${LIMIT_S:-1800}" qemu-system-x86_64 -cpu max -smp 2 -m "${MEMORY:-1500M}" -display none -nodefaults -no-reboot \
+    timeout -k 10 "${LIMIT_S:-1800}" qemu-system-x86_64 -cpu max -smp 2 -m "${MEMORY:-1500M}" -display none -nodefaults -no-reboot \
         -serial stdio -chardev "pipe,id=monitor,path=$folder/monitor" -mon chardev=monitor \
         -kernel "$vmlinux" -initrd "$folder/image" "$@" </dev/null |
         sed -u 's/\r$//' | while IFS= read -r line; do
