@@ -18,6 +18,9 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const PAGES: u64 = 512;
 const LONG: Duration = Duration::from_secs(3600);
 
+/// Operations in flight, with the pages that they touch, and the byte of each.
+type Flights = BTreeMap<Ticket, (Op, Vec<(u64, u8)>)>;
+
 /// A drive in a simulated machine.
 struct Machine {
     sim: SimExecutor,
@@ -107,7 +110,7 @@ fn churn(drive: &NvmeDrive, rng: &mut Rng, pages: std::ops::Range<u64>, rounds: 
     let most = u64::from(drive.geometry().max_transfer_bytes) / PAGE;
     // The byte of each page; pages in flight have no entry.
     let mut known: BTreeMap<u64, u8> = pages.clone().map(|page| (page, 0)).collect();
-    let mut flights: BTreeMap<Ticket, (Op, Vec<(u64, u8)>)> = BTreeMap::new();
+    let mut flights: Flights = BTreeMap::new();
     let mut done = Vec::new();
     for _ in 0..rounds {
         let first = pages.start + rng.below(pages.end - pages.start);
@@ -153,11 +156,7 @@ fn churn(drive: &NvmeDrive, rng: &mut Rng, pages: std::ops::Range<u64>, rounds: 
     }
 }
 
-fn land(
-    done: &mut Vec<Completion>,
-    flights: &mut BTreeMap<Ticket, (Op, Vec<(u64, u8)>)>,
-    known: &mut BTreeMap<u64, u8>,
-) {
+fn land(done: &mut Vec<Completion>, flights: &mut Flights, known: &mut BTreeMap<u64, u8>) {
     for Completion { ticket, op, buffer, result } in done.drain(..) {
         result.unwrap();
         let (submitted, touched) = flights.remove(&ticket).expect("an operation is answered once");
