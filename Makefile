@@ -168,15 +168,16 @@ test: packages form locks deny evidence
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	cargo build --profile test --workspace --lib --locked $(CHECKS)
 	@log=$$(mktemp); code=0; export SITU_LIBRARIES=built; \
-	$(MAKE) --no-print-directory scripts 2>&1 | tee "$$log" || code=$$?; \
+	$(MAKE) --no-print-directory scripts >"$$log.scripts" 2>&1 & scripts=$$!; \
 	$(MAKE) --no-print-directory loom TEST_LOG="$$log" || code=$$?; \
+	wait $$scripts || code=$$?; cat "$$log.scripts"; cat "$$log.scripts" >>"$$log"; \
 	scripts/tests.sh run "$$log" cargo test --workspace --no-fail-fast --locked $(CHECKS) -- --skip alone:: || code=$$?; \
 	scripts/tests.sh run "$$log" cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- alone:: --test-threads=1 \
 	  || code=$$?; \
 	scripts/tests.sh pytest "$$log" || code=$$?; \
 	scripts/tests.sh junit "$$log" || code=$$?; \
 	scripts/tests.sh summary "$$log"; \
-	rm -f "$$log"; exit $$code
+	rm -f "$$log" "$$log.scripts"; exit $$code
 
 # Shell scripts parse, and those that can try themselves do. What needs root or a feature of the kernel says that it is skipped.
 scripts:

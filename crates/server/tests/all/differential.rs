@@ -301,14 +301,16 @@ fn cas_ids(answer: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-pub(crate) fn compare_with_memcached(seed: u64, rounds: usize, engine: Arc<impl Engine>) {
+/// Returns false if there is no memcached to compare with.
+pub(crate) fn compare_with_memcached(seed: u64, rounds: usize, engine: Arc<impl Engine>) -> bool {
     let Some(memcached) = Memcached::start().filter(|memcached| memcached.version == [1, 6, 18]) else {
         skipped::skipped("no memcached 1.6.18 on this machine to compare with");
-        return;
+        return false;
     };
     let server = serve(engine);
     compare(seed, rounds, server.addresses()[0], memcached.address);
     server.stop(Duration::from_secs(5));
+    true
 }
 
 fn serve(engine: Arc<impl Engine>) -> Server {
