@@ -133,7 +133,10 @@ fn a_fault_is_that_of_the_read_that_it_strikes() {
                 match read.tag {
                     3 | READS => {
                         let error = read.result.unwrap_err().to_string();
-                        assert!(error.starts_with(&format!("cannot read 000001.table on {}", volume.location())), "{error}");
+                        assert!(
+                            error.starts_with(&format!("cannot read 000001.table on {}", volume.location())),
+                            "{error}"
+                        );
                     }
                     7 => assert!(read.result.is_ok() && !is_right(&read, &contents()), "rot comes through"),
                     tag if tag == READS + 1 => assert!(read.result.unwrap_err().is_corruption()),
