@@ -513,6 +513,15 @@ impl SimQueue {
         }
     }
 
+    /// Completes everything, for a process that dies.
+    fn give_up(&mut self, done: &mut Vec<Completion>) -> usize {
+        let flights = std::mem::take(&mut self.flights);
+        let count = flights.len();
+        done.extend(flights.into_iter().map(|flight| self.land(flight)));
+        self.tell_watch();
+        count
+    }
+
     /// Completes some of what is ready, in any order.
     fn complete(&mut self, done: &mut Vec<Completion>, at_least: usize) -> usize {
         let now = self.shared.env.clock.now();
@@ -639,18 +648,19 @@ impl Queue for SimQueue {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
-        if self.flights.is_empty() { 0 } else { self.complete(done, 0) }
+        match self.flights.is_empty() {
+            true => 0,
+            // No time passes for a thread that dies. What stands on the queue, as a controller does, waits by looks.
+            false if is_dying() => self.give_up(done),
+            false => self.complete(done, 0),
+        }
     }
 
     fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize {
         self.shared.env.executor.yield_point();
         let Some(first) = self.flights.iter().map(|flight| flight.ready_at).min() else { return 0 };
         if is_dying() {
-            let flights = std::mem::take(&mut self.flights);
-            let count = flights.len();
-            done.extend(flights.into_iter().map(|flight| self.land(flight)));
-            self.tell_watch();
-            return count;
+            return self.give_up(done);
         }
         let now = self.shared.env.clock.now();
         if first > now {

@@ -483,3 +483,26 @@ fn durable_writes_survive_a_power_failure() {
         }
     });
 }
+
+/// A process dies with operations in flight that take longer than it lives: its threads end.
+#[test]
+fn a_process_that_dies_waits_for_no_drive() {
+    for_each_seed(0, 4, |seed| {
+        // Destructors cannot let time pass then.
+        let machine = Machine::new(seed, NvmeConfig { ready_after: Duration::ZERO, ..NvmeConfig::default() });
+        machine.sim.run(|| {
+            let drive = Arc::new(machine.open().unwrap());
+            machine.medium.set_faults(FaultPlan::none().latency(Duration::from_secs(1)..Duration::from_secs(2)));
+            let hold = move || {
+                let mut queue = drive.queue(4).unwrap();
+                (0..4).for_each(|page| {
+                    queue.submit(Op::Read { offset: page * PAGE }, Buffer::new(1)).unwrap();
+                });
+                queue.wait(&mut Vec::new(), LONG);
+            };
+            machine.sim.env().executor.spawn("holder", Box::new(hold)).unwrap();
+            machine.sim.clock().sleep(Duration::from_millis(5));
+            machine.sim.kill();
+        });
+    });
+}
