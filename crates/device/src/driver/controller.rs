@@ -223,6 +223,17 @@ impl NvmeController {
         }
     }
 
+    /// Runs admin commands. If one is given up, the controller is reset, because a late answer would be taken for that
+    /// of a later command, and late data for its data.
+    fn ask<R>(&self, work: impl FnOnce(&mut Admin) -> io::Result<R>) -> io::Result<R> {
+        let seen = self.generation();
+        let answer = self.admin(work);
+        if answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+            self.reset(seen);
+        }
+        answer
+    }
+
     /// Runs an admin command; returns its result.
     fn run(&self, admin: &mut Admin, mut command: Command) -> io::Result<u32> {
         self.death()?;
@@ -275,7 +286,7 @@ impl NvmeController {
     /// # Errors
     /// The controller does not answer.
     pub fn namespaces(&self) -> io::Result<Vec<u32>> {
-        let list = self.admin(|admin| self.identify(admin, LIST_OF_NAMESPACES, 0))?;
+        let list = self.ask(|admin| self.identify(admin, LIST_OF_NAMESPACES, 0))?;
         Ok(list.chunks_exact(4).map(|id| u32_at(id, 0)).take_while(|id| *id != 0).collect())
     }
 
@@ -291,7 +302,7 @@ impl NvmeController {
     }
 
     pub(super) fn answers(&self, namespace: u32) -> io::Result<Answers> {
-        self.admin(|admin| {
+        self.ask(|admin| {
             let of_namespace = self.identify(admin, OF_NAMESPACE, namespace)?;
             let mut command = command(opcode::GET_FEATURES);
             command[10] = VOLATILE_WRITE_CACHE;
@@ -325,7 +336,7 @@ impl NvmeController {
 
     /// Makes a queue pair for `depth` commands in flight; returns it with the generation that it belongs to.
     pub(super) fn create(&self, depth: u32) -> io::Result<(QueuePair, u64)> {
-        self.admin(|admin| {
+        self.ask(|admin| {
             self.death()?;
             let Some(id) = admin.free.pop_first() else {
                 let (name, queues) = (self.function().name(), admin.queues);
@@ -377,7 +388,7 @@ impl NvmeController {
 
     /// Makes a queue pair again after a reset; returns the generation that it belongs to now.
     pub(super) fn create_again(&self, pair: &mut QueuePair) -> io::Result<u64> {
-        self.admin(|admin| {
+        self.ask(|admin| {
             self.death()?;
             if pair.pair.id > admin.queues {
                 let why = format!("{}: after a reset, the drive grants fewer queues", self.function().name());
@@ -396,25 +407,26 @@ impl NvmeController {
 
     /// Deletes a queue pair of a generation. It has nothing in flight.
     pub(super) fn delete(&self, pair: QueuePair, generation: u64) {
-        self.admin(|admin| {
+        let deleted = self.ask(|admin| {
             let id = pair.pair.id;
-            let is_there = self.generation() == generation;
-            let deleted = !is_there
-                || [opcode::DELETE_SUBMISSIONS, opcode::DELETE_COMPLETIONS]
-                    .into_iter()
-                    .all(|opcode| self.delete_ring(admin, opcode, id).is_ok());
-            // What the controller may still use gets no second owner. A number is cheaper than a mistake.
-            if deleted && id <= admin.queues {
+            if self.generation() == generation {
+                self.delete_ring(admin, opcode::DELETE_SUBMISSIONS, id)?;
+                self.delete_ring(admin, opcode::DELETE_COMPLETIONS, id)?;
+            }
+            if id <= admin.queues {
                 admin.free.insert(id);
             }
-            // Its memory is unmapped now, so it can be freed in any case.
-            drop(pair);
+            Ok(())
         });
+        // A queue that the controller may still have keeps its number: a number is cheaper than a mistake. Its memory
+        // is unmapped now, so it can be freed in any case.
+        drop(pair);
+        let _ = deleted;
     }
 
     /// Asks the controller to give up a command. The command's own answer says what became of it.
     pub(super) fn abort(&self, queue: u16, id: u16) -> io::Result<()> {
-        self.admin(|admin| {
+        self.ask(|admin| {
             let mut abort = command(opcode::ABORT);
             abort[10] = u32::from(queue) | u32::from(id) << 16;
             self.run(admin, abort).map(drop)

@@ -68,8 +68,8 @@ impl VfioFunction {
     /// Takes the function at an address on PCI such as `0000:01:00.0`, which is bound to the driver `vfio-pci`.
     ///
     /// # Errors
-    /// The function is not there, is no NVMe controller, is not bound, has no IOMMU, shares its IOMMU group with
-    /// functions of other drivers, or another process holds it; or the system refuses. The text says what to do.
+    /// The function is not there, or is no NVMe controller. It is not bound to `vfio-pci`, or has no IOMMU. Functions
+    /// of other drivers are in its IOMMU group. Another process holds it. The system refuses. The text says what to do.
     pub fn open(address: &str, env: Env) -> io::Result<VfioFunction> {
         VfioFunction::try_open(address, env)
             .map_err(|error| io::Error::new(error.kind(), format!("drive {address}: {error}")))

@@ -4,8 +4,8 @@
 //! wait lasts until a device below has something, until an event of the controller's own is due, or until another
 //! thread posts a completion.
 //!
-//! **Threads.** A wait looks at the queues after it has said that it waits, and a thread that puts an engine back looks
-//! for waits after it has stored the engine's next events. So one of them sees the other.
+//! **Threads.** A wait says that it waits, and then looks at the queues. A thread that puts an engine back stores the
+//! engine's next events, and then looks for waits. So one of them sees the other.
 
 use super::Shared;
 use super::queues::Waits;

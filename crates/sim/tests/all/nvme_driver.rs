@@ -458,7 +458,7 @@ fn a_watch_ends_with_an_answer_and_with_a_command_that_has_none() {
     });
 }
 
-/// What a synced write has acknowledged survives a power failure, through the driver's flushes and bits.
+/// A synced write that is acknowledged survives a power failure, through the driver's flushes and bits.
 #[test]
 fn durable_writes_survive_a_power_failure() {
     for_each_seed(0, 10, |seed| {
@@ -482,6 +482,22 @@ fn durable_writes_survive_a_power_failure() {
             assert_eq!(after.contents(page * PAGE..page * PAGE + 1), [7], "seed {seed}: page {page}");
         }
     });
+}
+
+/// A late answer is not taken for that of a later command.
+#[test]
+fn a_given_up_admin_command_resets_the_controller() {
+    let machine = Machine::new(9, NvmeConfig::default());
+    let plan = NvmePlan::none().with(NvmeRule::new(NvmeFault::NoAnswer).on(&[NvmeCommand::Identify]).nth(0));
+    machine.sim.run(|| {
+        let drive = machine.open_then(plan);
+        let mut queue = drive.queue(2).unwrap();
+        assert_eq!(drive.space().logical_used, PAGES * PAGE, "what is not known counts as used");
+        write(&mut *queue, 1, 4).unwrap();
+        assert_eq!((read(&mut *queue, 1).unwrap(), total(&drive).resets), (4, 1));
+        assert_eq!(drive.space().logical_total, PAGES * PAGE);
+    });
+    machine.check();
 }
 
 /// A process dies with operations in flight that take longer than it lives: its threads end.
