@@ -137,7 +137,7 @@ impl Core {
         placed.belongs_to(&work);
         let above: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(&work) as Arc<dyn Above>));
         memory.stand_below(above);
-        memory.space.begin();
+        memory.space.look_now();
         let transactions = Arc::new(Transactions::new(id, &env, options.transaction_locks_max));
         let readers = Readers::new(id, &env);
         Arc::new(Core { id, health, versions, memory, pipeline, work, readers, transactions, env, options })

@@ -174,7 +174,7 @@ impl Work {
             if !self.has_work() {
                 versions.delete_obsolete();
             }
-            if !self.has_work() && !versions.source.values.is_deleting() {
+            if !self.has_work() && !versions.source.is_deleting() {
                 return self.schedule.postponed_error().map_or(Ok(()), Err);
             }
             if let Some(error) = self.trouble() {

@@ -497,8 +497,8 @@ impl SpaceWatch {
         Err(self.shortage(bytes))
     }
 
-    /// Takes the first sample, so that no write waits for it.
-    pub fn begin(&self) {
+    /// Takes a sample at once: the first one, or one after space was given back.
+    pub fn look_now(&self) {
         if self.watches() {
             self.sample();
         }

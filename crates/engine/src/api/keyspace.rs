@@ -458,8 +458,12 @@ impl Keyspace {
     /// Compacts everything between `begin` and `end` (`None`: no bound) into the deepest level, and waits for it. The
     /// compaction gives back the space of deleted and overwritten entries, except those that snapshots see.
     ///
+    /// Inputs and outputs of the compaction take space at the same time. On a full disk the call first rewrites single
+    /// tables that newer ones hide, which gives back space step by step.
+    ///
     /// # Errors
-    /// The store takes no writes, or the compaction failed.
+    /// The store takes no writes, or the compaction failed. Where the disk has no room for the whole range a second
+    /// time, the space that single tables gave back stays free.
     pub fn compact(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
         self.check()?;
         self.core.work.compact_range(&self.inner, begin, end)

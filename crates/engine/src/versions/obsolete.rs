@@ -27,7 +27,8 @@ impl Versions {
     pub(crate) fn try_delete_obsolete(&self) -> EngineResult<()> {
         let mut first_failure = None;
         self.tell_dead_values();
-        for number in self.source.obsolete.take() {
+        let deleting = self.source.obsolete.take();
+        for &number in &deleting.numbers {
             // Asked after the number was taken: whose job failed the store has put it there later.
             if self.health.failure().is_some() {
                 return Ok(());

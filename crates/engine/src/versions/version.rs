@@ -87,6 +87,8 @@ pub(crate) struct ObsoleteTables {
 #[derive(Default)]
 struct Dead {
     numbers: Vec<u64>,
+    /// The number of further files that are being deleted.
+    deleting: usize,
     /// Of these files, those that were open. Their blocks may be in the cache, and what they pin and their descriptors
     /// are not given back before they go.
     tables: Vec<Arc<Table>>,
@@ -126,14 +128,28 @@ impl ObsoleteTables {
     }
 
     /// Takes the files to be deleted. Takes the blocks of those that were open out of the cache, and closes them.
-    pub(crate) fn take(&self) -> Vec<u64> {
+    pub(crate) fn take(&self) -> DeletingTables<'_> {
         let (numbers, tables) = {
             let mut dead = self.dead();
             dead.rung = false;
+            dead.deleting += dead.numbers.len();
             (std::mem::take(&mut dead.numbers), std::mem::take(&mut dead.tables))
         };
+        let deleting = DeletingTables { source: self, numbers };
         tables.iter().for_each(|table| table.forget());
-        numbers
+        deleting
+    }
+}
+
+/// Files of tables that a thread deletes.
+pub(crate) struct DeletingTables<'a> {
+    source: &'a ObsoleteTables,
+    pub(crate) numbers: Vec<u64>,
+}
+
+impl Drop for DeletingTables<'_> {
+    fn drop(&mut self) {
+        self.source.dead().deleting -= self.numbers.len();
     }
 }
 
@@ -196,7 +212,13 @@ impl TableSource {
 
     /// Returns the number of files that no version has and that are not deleted yet.
     pub(crate) fn undeleted(&self) -> usize {
-        self.obsolete.dead().numbers.len() + self.values.undeleted()
+        let dead = self.obsolete.dead();
+        dead.numbers.len() + dead.deleting + self.values.undeleted()
+    }
+
+    /// Returns true if a thread is deleting files.
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.obsolete.dead().deleting > 0 || self.values.is_deleting()
     }
 
     /// Returns the file of a table; reads of it are counted in `heat` if there are several volumes.
@@ -724,8 +746,13 @@ pub(crate) mod tests {
         assert!(Arc::ptr_eq(&one.levels[1].files[0], &two.levels[2].files[0]));
         two.levels[2].files[0].retire();
         drop(two);
-        assert_eq!(source.obsolete.take(), []);
+        assert_eq!(source.obsolete.take().numbers, []);
         drop(one);
-        assert_eq!(source.obsolete.take(), [2]);
+        assert!(!source.is_deleting());
+        let deleting = source.obsolete.take();
+        assert_eq!(deleting.numbers, [2]);
+        assert!(source.is_deleting());
+        drop(deleting);
+        assert!(!source.is_deleting());
     }
 }

@@ -41,7 +41,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// The maximum time between closing's looks for jobs that have landed.
+/// The maximum time between looks for what another thread does: the jobs that land, the files that it deletes.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The compactions of a store. See the module's documentation.
@@ -141,13 +141,45 @@ impl Compactions {
         Some(self.schedule.claim(&scheduling, &keyspace, job))
     }
 
-    /// Compacts all of a key range to the deepest level.
+    /// Compacts all of a key range to the deepest level. A full disk may have no room for all of it at once. What frees
+    /// space goes first then, table by table, and the whole is tried again.
     pub(crate) fn compact_range(
         &self,
         keyspace: &Arc<KeyspaceCore>,
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> Result<()> {
+        let mut has_paid = true;
+        loop {
+            match self.compact_at_once(keyspace, begin, end) {
+                // Once more also if another thread has paid the debts.
+                Err(error) if error.is_no_space() && has_paid => has_paid = self.free_space()?,
+                compacted => return compacted,
+            }
+        }
+    }
+
+    /// Runs the compactions that free space on a full disk, one after another. Returns true if there were any.
+    fn free_space(&self) -> Result<bool> {
+        let mut has_paid = false;
+        loop {
+            let seen = self.memory.progress.generation();
+            self.memory.writable()?;
+            // The outputs of the job that found no room, and the inputs of others. The flusher may be deleting them.
+            self.memory.versions.delete_obsolete();
+            if self.memory.versions.source.is_deleting() {
+                self.memory.progress.wait(seen, Some(LOOK_AGAIN));
+                continue;
+            }
+            self.memory.space.look_now();
+            let room = self.memory.space.space_for_compactions();
+            let Some(claimed) = self.debts.tables.pick(room) else { return Ok(has_paid) };
+            self.run(claimed)?;
+            has_paid = true;
+        }
+    }
+
+    fn compact_at_once(&self, keyspace: &Arc<KeyspaceCore>, begin: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
         keyspace.compactions_paused.fetch_add(1, Ordering::AcqRel);
         let claimed = self.claim_range(keyspace, begin, end);
         keyspace.compactions_paused.fetch_sub(1, Ordering::AcqRel);

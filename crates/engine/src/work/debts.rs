@@ -338,7 +338,7 @@ impl DebtWatch {
         if !may_be_paid || lock(&self.state).rests_until > self.memory.env.clock.now() {
             return None;
         }
-        self.tables.pick()
+        self.tables.pick(self.memory.room_for_compactions())
     }
 
     fn open_segments_are_dead(&self) -> bool {

@@ -352,3 +352,30 @@ fn a_keyspace_may_use_the_reserve() {
         world.store.close().unwrap();
     });
 }
+
+/// A caller that deletes a part of the keys, and compacts, need not wait for the store to do so by itself.
+#[test]
+fn promise_7_a_compaction_frees_a_deleted_range_of_a_full_disk() {
+    let shape = Shape { value_bytes: 5000, has_value_log: false, fast_bytes: 0, memtable_bytes: 1 << 20 };
+    for flushes in [true, false] {
+        World::run_on(12 << 20, shape, 35, |world| {
+            world.put_until_refused();
+            let before = world.free();
+            let end = format!("key {:06}", world.keys * 44 / 100).into_bytes();
+            world.store.default_keyspace().delete_range(b"", &end).unwrap();
+            world.model = world.model.split_off(&end);
+            if flushes {
+                world.store.flush().unwrap();
+            }
+            world
+                .store
+                .default_keyspace()
+                .compact(None, None)
+                .unwrap_or_else(|error| panic!("{error}, {}", world.told()));
+            assert!(world.free() > before + (4 << 20), "{} bytes of {before} are free, {}", world.free(), world.told());
+            world.put(Durability::Synced).unwrap();
+            world.is_sound("compacted");
+            world.store.close().unwrap();
+        });
+    }
+}

@@ -42,10 +42,11 @@ impl TableDebts {
         let dead = self.dead_by_filters();
         let next_death = self.next_death(&dead);
         let _scheduling = self.schedule.lock();
-        match self.debt_job(&dead, &self.memory.versions.snapshots.sequences()) {
+        let room = self.memory.room_for_compactions();
+        match self.debt_job(&dead, &self.memory.versions.snapshots.sequences(), room) {
             Some(_) => TableDebt::Due,
             // The release of a snapshot wakes no thread.
-            None if self.debt_job(&dead, &[]).is_some() => TableDebt::DueIn(LOOK_AGAIN),
+            None if self.debt_job(&dead, &[], room).is_some() => TableDebt::DueIn(LOOK_AGAIN),
             None => next_death.map_or(TableDebt::None, |wait| TableDebt::DueIn(wait.max(LOOK_AGAIN))),
         }
     }
@@ -81,7 +82,12 @@ impl TableDebts {
 
     /// Picks the compaction that frees the most for each byte that it writes, if it is worth its cost and no other one
     /// runs. The caller holds the scheduling lock.
-    fn debt_job(&self, dead: &BTreeMap<u32, DeadBefore>, snapshots: &[u64]) -> Option<(Arc<KeyspaceCore>, Job)> {
+    fn debt_job(
+        &self,
+        dead: &BTreeMap<u32, DeadBefore>,
+        snapshots: &[u64],
+        room: u64,
+    ) -> Option<(Arc<KeyspaceCore>, Job)> {
         let oldest = snapshots.first().copied().unwrap_or_else(|| self.memory.versions.snapshots.visible());
         let keyspaces = self.memory.versions.keyspaces();
         let is_free = |keyspace: &Arc<KeyspaceCore>| {
@@ -92,7 +98,7 @@ impl TableDebts {
         }
         let job = |keyspace: Arc<KeyspaceCore>| {
             let version = Arc::clone(&keyspace.view.load().version);
-            let picker = Picker::new(&version, &keyspace.options, &[], oldest).room(self.memory.room_for_compactions());
+            let picker = Picker::new(&version, &keyspace.options, &[], oldest).room(room);
             let removed = |file: &TableFile| removed(dead.get(&keyspace.id), file, snapshots);
             let dead = Dead { value_bytes: version.segments.mean_record_bytes(), removed: &removed };
             let job = picker.debt(&dead)?;
@@ -114,11 +120,11 @@ impl TableDebts {
         job.files().map(of_table).sum()
     }
 
-    /// Picks and claims a compaction.
-    pub(crate) fn pick(&self) -> Option<Claimed> {
+    /// Picks and claims a compaction that writes at most `room` bytes.
+    pub(crate) fn pick(&self, room: u64) -> Option<Claimed> {
         let dead = self.dead_by_filters();
         let scheduling = self.schedule.lock();
-        let (keyspace, job) = self.debt_job(&dead, &self.memory.versions.snapshots.sequences())?;
+        let (keyspace, job) = self.debt_job(&dead, &self.memory.versions.snapshots.sequences(), room)?;
         assert!(job.is_debt, "a job that pays no debt: {job}");
         Some(self.schedule.claim(&scheduling, &keyspace, job))
     }
