@@ -516,7 +516,8 @@ situ_status situ_store_open_read_only(const char *directory,
                                       struct situ_error **error);
 
 // Closes a store, and tells of an error of its last writes to the disk. Calls of other threads, and later calls on the
-// store and on what came from it, return SITU_ERROR_CLOSED. The handle has to be freed as well.
+// store and on what came from it, return SITU_ERROR_CLOSED. Only cursors that are open go on. The handle has to be
+// freed as well.
 situ_status situ_store_close(const struct situ_store *store, struct situ_error **error);
 
 // Frees the handle of a store, or does nothing for NULL. Keyspaces, snapshots, cursors and transactions are handles of

@@ -3,21 +3,27 @@
 //! A call polls its future once, on the caller's thread: mostly that is all. A future that is not ready is polled again
 //! by the thread `situ-complete`, one for the process, when the store has woken it. A waker must not wait for the
 //! store, and a poll may: so the store's own threads do not poll.
+//!
+//! A program that begins each call in the completion of the one before needs a stack for all of them, as long as memory
+//! has the answers. Where the stack is short, the call leaves its future to `situ-complete`, and the stack is free again.
 
 use crate::arguments::{bytes, durability, handle, handle_mut};
 use crate::batch::situ_batch;
 use crate::error::{Failure, SITU_MISS, SITU_OK, no_thread, panicked, situ_error, situ_status, wrong};
 use crate::keyspace::situ_keyspace;
 use crate::read::{read_options, situ_read};
+use crate::stack::is_short;
 use crate::store::situ_store;
 use crate::transaction::{ended, situ_transaction};
 use crate::value::situ_value;
 use std::ffi::{c_int, c_void};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Builder;
 use store::Value;
@@ -188,14 +194,13 @@ impl Drop for Completion {
 /// A call that is not done yet.
 struct Task {
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
-    queue: Sender<Arc<Task>>,
+    queue: &'static Sender<Arc<Task>>,
 }
 
 impl Wake for Task {
     fn wake(self: Arc<Task>) {
-        let queue = self.queue.clone();
         // The thread at the other end never leaves.
-        let _ = queue.send(self);
+        let _ = self.queue.send(self);
     }
 }
 
@@ -214,19 +219,51 @@ impl Task {
     }
 }
 
-/// Returns the way to the thread `situ-complete`, which the first call starts.
-fn queue() -> Result<Sender<Arc<Task>>, Failure> {
-    static QUEUE: OnceLock<Mutex<Option<Sender<Arc<Task>>>>> = OnceLock::new();
-    let mut queue = QUEUE.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(sender) = &*queue {
-        return Ok(sender.clone());
+/// The thread `situ-complete` of this process, by the way to it.
+struct Worker {
+    queue: Sender<Arc<Task>>,
+    /// The value of [`FORKS`] when the thread began.
+    forks: usize,
+}
+
+/// The forks that led to this process since the first thread began. A child has no threads of its parent.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn forked() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Returns the way to the thread `situ-complete`, which the first call of a process starts.
+fn queue() -> Result<&'static Sender<Arc<Task>>, Failure> {
+    static WORKER: AtomicPtr<Worker> = AtomicPtr::new(ptr::null_mut());
+    static START: Mutex<()> = Mutex::new(());
+    let running = || {
+        // SAFETY: NULL, or a worker that is never freed.
+        let worker = unsafe { WORKER.load(Ordering::Acquire).as_ref() };
+        worker.filter(|worker| worker.forks == FORKS.load(Ordering::Relaxed))
+    };
+    if let Some(worker) = running() {
+        return Ok(&worker.queue);
     }
-    let (sender, tasks) = channel::<Arc<Task>>();
+    let _start = START.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(worker) = running() {
+        return Ok(&worker.queue);
+    }
+    if WORKER.load(Ordering::Relaxed).is_null() {
+        // SAFETY: the function only counts.
+        let status = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        if status != 0 {
+            return Err(no_thread(&io::Error::from_raw_os_error(status)));
+        }
+    }
+    let (queue, tasks) = channel::<Arc<Task>>();
     let work = move || {
         tasks.into_iter().for_each(Task::poll);
     };
     Builder::new().name("situ-complete".to_owned()).spawn(work).map_err(|error| no_thread(&error))?;
-    Ok(queue.insert(sender).clone())
+    let worker = Box::leak(Box::new(Worker { queue, forks: FORKS.load(Ordering::Relaxed) }));
+    WORKER.store(worker, Ordering::Release);
+    Ok(&worker.queue)
 }
 
 /// Begins a call, and sees to it that its function is called.
@@ -246,7 +283,8 @@ where
                 let mut completion = completion;
                 completion.call(outcome.await);
             };
-            Arc::new(Task { future: Mutex::new(Some(Box::pin(future))), queue }).poll();
+            let task = Arc::new(Task { future: Mutex::new(Some(Box::pin(future))), queue });
+            if is_short() { task.wake() } else { task.poll() }
         }
         Err(failure) => completion.call(Err(failure)),
     }

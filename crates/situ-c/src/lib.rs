@@ -18,6 +18,7 @@ mod error;
 mod keyspace;
 mod options;
 mod read;
+mod stack;
 mod store;
 mod transaction;
 mod value;

@@ -63,7 +63,8 @@ unsafe fn open(
 }
 
 /// Closes a store, and tells of an error of its last writes to the disk. Calls of other threads, and later calls on the
-/// store and on what came from it, return SITU_ERROR_CLOSED. The handle has to be freed as well.
+/// store and on what came from it, return SITU_ERROR_CLOSED. Only cursors that are open go on. The handle has to be
+/// freed as well.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn situ_store_close(store: *const situ_store, error: *mut *mut situ_error) -> situ_status {
     // SAFETY: as the header says.
