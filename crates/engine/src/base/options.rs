@@ -328,7 +328,7 @@ pub struct KeyspaceOptions {
     pub compression: Vec<Compression>,
     /// Uncompressed size of a data block. Default: 4 KiB. Larger blocks compress better, and each lookup reads more.
     pub block_bytes: usize,
-    /// Bloom filter bits a key; 0 for no filter. Default: 10 (1% of absent keys cost a read).
+    /// Bloom filter bits a key, at most 1,000; 0 for no filter. Default: 10 (1% of absent keys cost a read).
     pub filter_bits_per_key: u32,
     /// The number of tables at which level 0 is compacted. Default: 4.
     pub level0_tables: usize,
@@ -449,6 +449,7 @@ impl KeyspaceOptions {
     pub(crate) fn bounded(mut self) -> KeyspaceOptions {
         self.memtable_bytes = self.memtable_bytes.clamp(4 << 10, 64 << 30);
         self.memtables_max = self.memtables_max.clamp(2, 64);
+        self.filter_bits_per_key = self.filter_bits_per_key.min(1000);
         self.level0_tables = self.level0_tables.clamp(1, 1000);
         self.level0_tables_max = self.level0_tables_max.max(2 * self.level0_tables);
         self.level_multiplier = self.level_multiplier.clamp(2, 1000);
@@ -500,6 +501,13 @@ impl Default for SizeOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A table of a few keys had a filter of 2 GiB.
+    #[test]
+    fn a_filter_has_a_bound() {
+        let options = KeyspaceOptions::default().filter_bits_per_key(u32::MAX);
+        assert_eq!(options.bounded().filter_bits_per_key, 1000);
+    }
 
     /// A field without a setter does not compile here: the compiler wants all fields, and each is set by its name.
     #[test]
