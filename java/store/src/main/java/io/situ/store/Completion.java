@@ -13,8 +13,10 @@ import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.Executor;
-import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
@@ -23,18 +25,30 @@ import java.util.concurrent.atomic.AtomicLong;
  * <p>The library completes a call on the caller's thread, before the call returns, or later on a thread of its own. On
  * the caller's thread, the future has no dependents yet, and is completed at once. On the library's thread, later
  * completions wait until the function returns, so dependents that block would hold up all calls, and one that waits for
- * another call would wait forever. That is why the common pool completes the future there.
+ * another call would wait forever. That is why a virtual thread of its own completes each future there. The common pool
+ * was rejected: it has one thread less than the machine has processors, and a dependent that waits for a latch takes
+ * one away. On two processors, one such dependent held up all other futures.
  */
 final class Completion {
     private static final ConcurrentHashMap<Long, Completion> WAITING = new ConcurrentHashMap<>();
     private static final AtomicLong NUMBERS = new AtomicLong();
 
-    /** The common pool; without threads it would run nothing, so futures have another executor then. */
-    private static final Executor POOL = ForkJoinPool.getCommonPoolParallelism() > 0
-            ? ForkJoinPool.commonPool() : new CompletableFuture<>().defaultExecutor();
+    private static final Executor THREADS = Executors.newVirtualThreadPerTaskExecutor();
+
+    /** Open until the library's thread has called {@link #done}: since then, it is a thread of the virtual machine. */
+    private static final CountDownLatch IS_ATTACHED = new CountDownLatch(1);
+    private static final int ATTACH_MAX_MS = 10_000;
 
     /** The address of the function. */
     private static final long DONE = stub().address();
+
+    static {
+        try {
+            Runtime.getRuntime().addShutdownHook(new Thread(Completion::awaitAttached, "situ-exit"));
+        } catch (IllegalStateException tooLate) {
+            // The virtual machine ends already, and the caller is another hook.
+        }
+    }
 
     private final Thread caller = Thread.currentThread();
     private final CompletableFuture<byte[]> future = new CompletableFuture<>();
@@ -51,8 +65,19 @@ final class Completion {
         Completion completion = new Completion();
         long number = NUMBERS.incrementAndGet();
         WAITING.put(number, completion);
-        call.begin(DONE, number);
+        try {
+            call.begin(DONE, number);
+        } catch (Throwable refused) {
+            // The library was not called: an argument is null.
+            WAITING.remove(number);
+            throw refused;
+        }
         return completion.future;
+    }
+
+    /** Returns the number of calls that are not done. */
+    static int waiting() {
+        return WAITING.size();
     }
 
     /** Begins a call whose future has no value, and returns the future. */
@@ -70,6 +95,22 @@ final class Completion {
                     done, FunctionDescriptor.ofVoid(JAVA_LONG, JAVA_INT, JAVA_LONG, JAVA_LONG), Arena.global());
         } catch (ReflectiveOperationException impossible) {
             throw new AssertionError(impossible);
+        }
+    }
+
+    /**
+     * Waits until the library's thread is one of the virtual machine, or has no call to complete. The end of the
+     * machine stops its threads. It ends the process with an error if a foreign thread calls Java then.
+     */
+    private static void awaitAttached() {
+        try {
+            for (int i = 0; i < ATTACH_MAX_MS && !WAITING.isEmpty(); i++) {
+                if (IS_ATTACHED.await(1, TimeUnit.MILLISECONDS)) {
+                    return;
+                }
+            }
+        } catch (InterruptedException ended) {
+            Thread.currentThread().interrupt();
         }
     }
 
@@ -98,9 +139,10 @@ final class Completion {
             complete(found, failure);
             return;
         }
+        IS_ATTACHED.countDown();
         byte[] answer = found;
         Throwable reason = failure;
-        POOL.execute(() -> complete(answer, reason));
+        THREADS.execute(() -> complete(answer, reason));
     }
 
     private void complete(byte[] found, Throwable failure) {

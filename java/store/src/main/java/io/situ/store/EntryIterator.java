@@ -8,8 +8,9 @@ import java.util.Iterator;
 import java.util.NoSuchElementException;
 
 /**
- * An iterator over entries, in the order of their keys. One thread at a time uses it. It sees one moment, so writes do
- * not disturb it. It keeps deleted and overwritten data on disk until it is closed, or has returned its last entry.
+ * An iterator over entries, in the order of their keys. One thread at a time uses it: two at a time may get wrong
+ * entries. It sees one moment, so writes do not disturb it. It keeps deleted and overwritten data on disk until it is
+ * closed, or has returned its last entry.
  *
  * <p>One call of the library copies many entries, at first few and then more: short walks stay cheap, long ones become
  * so. They come into an array on the heap, by way of the memory of the thread, so an iterator has no native buffer.

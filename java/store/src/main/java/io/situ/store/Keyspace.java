@@ -366,9 +366,9 @@ public final class Keyspace extends Shared {
     /**
      * Sets the value of a key without waiting for the disk. The call copies key and value.
      *
-     * <p>The future is complete when the call returns, or the common pool completes it later. So a dependent may block,
-     * and may wait for other calls. An error of the store completes the future exceptionally; a handle that is closed
-     * is refused at once.
+     * <p>The future is complete when the call returns, or a virtual thread completes it later. So a dependent may
+     * block, and may wait for other calls. An error of the store completes the future exceptionally; a handle that is
+     * closed is refused at once.
      */
     public CompletableFuture<Void> putAsync(byte[] key, byte[] value) {
         return putAsync(key, value, Durability.AS_STORE);

@@ -177,7 +177,11 @@ final class Scratch {
 
     /** Copies a text into the data, alone, and returns its address. */
     long copyText(String text) {
-        byte[] bytes = text(text);
+        return copyAll(text(text));
+    }
+
+    /** Copies bytes into the data, alone, and returns their address. */
+    long copyAll(byte[] bytes) {
         long address = reserve(bytes.length);
         copyIn(bytes, 0);
         return address;

@@ -1,6 +1,7 @@
 package io.situ.store;
 
 import java.lang.invoke.MethodHandle;
+import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileSystems;
 import java.nio.file.Path;
@@ -78,7 +79,11 @@ public final class Store extends Shared {
         if (path.getFileSystem() != FileSystems.getDefault()) {
             throw new IllegalArgumentException(path + " is in no file system of the operating system");
         }
-        return scratch.copyText(path.toString());
+        // The text of a path is another one where the locale lacks a character: only the URI has the bytes.
+        String bytes = URLDecoder.decode(path.toUri().getRawPath().replace("+", "%2B"), StandardCharsets.ISO_8859_1);
+        boolean hasSlash = bytes.length() > 1 && bytes.endsWith("/");
+        String ended = (hasSlash ? bytes.substring(0, bytes.length() - 1) : bytes) + '\0';
+        return scratch.copyAll(ended.getBytes(StandardCharsets.ISO_8859_1));
     }
 
     /** Returns the version of the native library. */

@@ -1,6 +1,7 @@
 package io.situ.store;
 
 import java.time.Duration;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Options of a transaction. Options do not change: each method returns others.
@@ -54,7 +55,7 @@ public record TransactionOptions(
 
     /** Fills the struct of these options and returns its address. In C, 0 is the default and -1 no wait. */
     long write(Scratch scratch) {
-        long wait = lockTimeout.isZero() ? -1 : Math.max(1, lockTimeout.toMillis());
+        long wait = lockTimeout.isZero() ? -1 : Math.max(1, TimeUnit.MILLISECONDS.convert(lockTimeout));
         return scratch.transaction(kind.ordinal(), isolation.ordinal(), wait, bytesMax, durability.ordinal());
     }
 }

@@ -1,5 +1,6 @@
 package io.situ.store;
 
+import static java.nio.charset.StandardCharsets.UTF_8;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
@@ -11,7 +12,10 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.Test;
 
@@ -74,6 +78,42 @@ class AsyncTest extends StoreTest {
         }
     }
 
+    /** Each dependent waits for a thread, and this for another call. A pool with a bound had no thread for the call. */
+    @Test
+    void dependentsMayWaitForOtherThreads() throws Exception {
+        try (Store store = open(); Keyspace map = store.keyspace("map");
+                ExecutorService others = Executors.newCachedThreadPool()) {
+            byte[] key = bytes("key");
+            List<CompletableFuture<Boolean>> chains = new ArrayList<>();
+            for (int i = 0; i < 100; i++) {
+                chains.add(map.putAsync(key, key, Durability.SYNCED).thenApply(nothing -> {
+                    try {
+                        return others.submit(() -> map.putAsync(key, key, Durability.SYNCED).join() == null)
+                                .get(20, TimeUnit.SECONDS);
+                    } catch (ExecutionException | InterruptedException | TimeoutException failed) {
+                        throw new CompletionException(failed);
+                    }
+                }));
+            }
+            for (CompletableFuture<Boolean> chain : chains) {
+                assertTrue(chain.get(60, TimeUnit.SECONDS));
+            }
+        }
+    }
+
+    /** Each call begins in the dependent of the one before. The stack ended in a completion, and so did the process. */
+    @Test
+    void callsAreALoop() throws Exception {
+        try (Store store = open(); Keyspace map = store.keyspace("map")) {
+            assertEquals(50_000, puts(map, 0, 50_000).get(60, TimeUnit.SECONDS));
+        }
+    }
+
+    private static CompletableFuture<Integer> puts(Keyspace map, int done, int all) {
+        return done == all ? CompletableFuture.completedFuture(all)
+                : map.putAsync(bytes("key"), bytes("value")).thenCompose(written -> puts(map, done + 1, all));
+    }
+
     @Test
     void dependentsThatThrowDoNoHarm() {
         try (Store store = open(); Keyspace map = store.keyspace("map")) {
@@ -106,6 +146,16 @@ class AsyncTest extends StoreTest {
             map.close();
             assertThrows(IllegalStateException.class, () -> map.getAsync(bytes("a")));
         }
+    }
+
+    /** A thread that first called Java when the virtual machine had ended brought the process down. */
+    @Test
+    void theProcessEndsBehindItsFirstCall() throws Exception {
+        Process process = java(List.of("-Dsitu.library=" + LibraryFileTest.library()),
+                System.getProperty("java.class.path"), LastCall.class.getName(), directory.resolve("store").toString());
+        String printed = new String(process.getInputStream().readAllBytes(), UTF_8);
+        assertEquals(0, process.waitFor(), printed);
+        assertTrue(printed.endsWith("the end waits\n"), printed);
     }
 
     @Test

@@ -173,7 +173,11 @@ class BadUseTest extends StoreTest {
             for (int i = 0; i < calls.length; i++) {
                 assertThrows(NullPointerException.class, calls[i], "call " + i);
             }
+            assertThrows(NullPointerException.class, () -> map.putAsync(KEY, KEY, null));
+            assertThrows(NullPointerException.class, () -> map.deleteAsync(KEY, (Durability) null));
+            assertThrows(NullPointerException.class, () -> store.writeAsync(batch, null));
             // The handles were left as they should be.
+            assertEquals(0, Completion.waiting());
             fill(map, "a");
             store.write(batch.put(map, bytes("b"), bytes("b")));
             transaction.put(map, bytes("c"), bytes("c"));
@@ -240,6 +244,20 @@ class BadUseTest extends StoreTest {
             String all = map.getMany(keys).stream().map(StoreTest::text).collect(Collectors.joining());
             assertEquals("ab".repeat(50), all);
         }
+    }
+
+    /** The text of such a path has another character in the place of the byte. It was the path of another directory. */
+    @Test
+    void aPathThatIsNoText() throws Exception {
+        Path named = Path.of(URI.create(directory.toUri() + "a%20+%FF"));
+        SituException refused = assertThrows(SituException.class, () -> Store.open(named));
+        assertEquals("the directory is not in UTF-8", refused.getMessage());
+        try (var files = Files.list(directory)) {
+            assertEquals(List.of(), files.toList());
+        }
+        Path text = Path.of(URI.create(directory.toUri() + "a%20+%C3%A9"));
+        Store.open(text).close();
+        assertTrue(Files.isDirectory(text));
     }
 
     @Test

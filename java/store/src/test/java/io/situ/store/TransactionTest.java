@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.time.Duration;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
@@ -16,6 +17,8 @@ import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -23,6 +26,22 @@ import org.junit.jupiter.params.provider.EnumSource;
 
 class TransactionTest extends StoreTest {
     private static final TransactionOptions AT_ONCE = TransactionOptions.DEFAULT.lockTimeout(Duration.ZERO);
+
+    @Test
+    void aWaitMayBeForever() throws Exception {
+        try (Store store = open(); Keyspace map = store.keyspace("map"); Transaction blocker = store.begin();
+                ExecutorService other = Executors.newSingleThreadExecutor();
+                Transaction transaction = store.begin(
+                        TransactionOptions.DEFAULT.lockTimeout(ChronoUnit.FOREVER.getDuration()))) {
+            blocker.lock(map, bytes("key"));
+            Future<?> waits = other.submit(() -> transaction.put(map, bytes("key"), bytes("value")));
+            assertThrows(TimeoutException.class, () -> waits.get(50, TimeUnit.MILLISECONDS));
+            blocker.rollback();
+            waits.get();
+            transaction.commit();
+            assertEquals("value", text(map.get(bytes("key"))));
+        }
+    }
 
     @Test
     void writesTakeEffectTogether() {
