@@ -20,6 +20,8 @@ public final class Cursor extends Owned {
     private long valueBytes;
     /** The life of the segments of this entry, if the caller has asked for one. */
     private Arena segments;
+    private MemorySegment keySegment;
+    private MemorySegment valueSegment;
 
     Cursor(long address) {
         super("cursor", address, handle -> Native.run(Native.CURSOR_FREE, handle));
@@ -92,6 +94,8 @@ public final class Cursor extends Owned {
         if (segments != null) {
             segments.close();
             segments = null;
+            keySegment = null;
+            valueSegment = null;
         }
         isRead = false;
     }
@@ -152,7 +156,10 @@ public final class Cursor extends Owned {
     public MemorySegment keySegment() {
         long cursor = enter();
         try {
-            return readEntry(cursor) ? segment(key, keyBytes) : null;
+            if (keySegment == null && readEntry(cursor)) {
+                keySegment = segment(key, keyBytes);
+            }
+            return keySegment;
         } finally {
             exit();
         }
@@ -162,7 +169,10 @@ public final class Cursor extends Owned {
     public MemorySegment valueSegment() {
         long cursor = enter();
         try {
-            return readEntry(cursor) ? segment(value, valueBytes) : null;
+            if (valueSegment == null && readEntry(cursor)) {
+                valueSegment = segment(value, valueBytes);
+            }
+            return valueSegment;
         } finally {
             exit();
         }

@@ -17,8 +17,8 @@ import java.util.function.Function;
  * share the store and its keyspaces.
  *
  * <p>{@link #close} closes the store for all threads: calls on what came from it then fail with
- * {@link SituException.Kind#CLOSED}. Keyspaces, snapshots, cursors and transactions are handles of their own, and have
- * to be closed as well, in any order.
+ * {@link SituException.Kind#CLOSED}. Only cursors and iterators that are open go on. Keyspaces, snapshots, cursors and
+ * transactions are handles of their own, and have to be closed as well, in any order.
  */
 public final class Store extends Shared {
     private static final int ATTEMPTS_MAX = 100;

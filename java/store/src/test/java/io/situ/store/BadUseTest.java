@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -460,6 +461,9 @@ class BadUseTest extends StoreTest {
                 }
                 assertEquals("a", text(value.segment()));
                 assertEquals("a", text(key));
+                // A new segment for each call would live as long as the cursor stays there.
+                assertSame(key, cursor.keySegment());
+                assertSame(cursor.valueSegment(), cursor.valueSegment());
                 assertTrue(cursor.next());
                 assertEquals("b", text(other.submit(cursor::key).get()));
                 assertFalse(cursor.next());
