@@ -29,8 +29,8 @@
  * <p>How the parts work together:
  * <ol>
  * <li>{@code Native} links the functions of {@code situ.h}, from the file that {@code LibraryFile} finds.
- * <li>{@code Shared} and {@code Owned} guard a handle: no call begins after closing, and closing waits for the calls of
- *     other threads, or is refused. {@code Leaks} frees what was not closed.
+ * <li>{@code Shared} and {@code Owned} guard a handle: no call begins after closing. While another thread is in a call,
+ *     the handle stays until the call ends, or closing is refused. {@code Leaks} frees what was not closed.
  * <li>{@code Scratch} has the arguments and results of a call outside of the heap, without an allocation for each call.
  * <li>{@code Completion} is the function that the library calls at the end of an asynchronous call.
  * </ol>

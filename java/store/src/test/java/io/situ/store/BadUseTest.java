@@ -1,5 +1,6 @@
 package io.situ.store;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertInstanceOf;
@@ -300,17 +301,48 @@ class BadUseTest extends StoreTest {
                 assertEquals("the transaction is in use by another thread",
                         assertThrows(IllegalStateException.class, call).getMessage());
             }
-            // Closing the keyspace refuses later calls, and waits for the one that has begun.
-            CompletableFuture<Void> closed = CompletableFuture.runAsync(map::close);
-            while (!isRefused(() -> map.get(KEY))) {
-                Thread.sleep(1);
-            }
-            assertThrows(TimeoutException.class, () -> closed.get(50, TimeUnit.MILLISECONDS));
+            // Closing the keyspace refuses later calls. The one that has begun goes on, and its end frees the keyspace.
+            int open = Leaks.open().size();
+            map.close();
+            assertTrue(isRefused(() -> map.get(KEY)));
+            assertThrows(TimeoutException.class, () -> waits.get(50, TimeUnit.MILLISECONDS));
+            assertEquals(open, Leaks.open().size());
             blocker.rollback();
             waits.get();
-            closed.get(60, TimeUnit.SECONDS);
-            transaction.close();
+            // That of the blocker is free, too.
+            assertEquals(open - 2, Leaks.open().size());
+            transaction.commit();
+            try (Keyspace again = store.keyspace("map")) {
+                assertArrayEquals(KEY, again.get(KEY));
+            }
         }
+    }
+
+    /** A call that had no stack left to end kept the store from closing. */
+    @Test
+    void aStackThatOverflowsDoesNotKeepTheStoreOpen() throws Exception {
+        try (ExecutorService other = Executors.newSingleThreadExecutor()) {
+            quietly(() -> {
+                for (int round = 0; round < 20; round++) {
+                    Store store = open();
+                    Keyspace map = store.keyspace("map");
+                    Thread deep = new Thread(null, () -> assertThrows(StackOverflowError.class, () -> putForever(map)),
+                            "deep", 512 << 10);
+                    deep.start();
+                    deep.join();
+                    other.submit(() -> {
+                        map.close();
+                        store.close();
+                    }).get(60, TimeUnit.SECONDS);
+                }
+                collectLeaks();
+            });
+        }
+    }
+
+    private static void putForever(Keyspace map) {
+        map.putAsync(KEY, KEY);
+        putForever(map);
     }
 
     private static boolean isRefused(Runnable call) {
