@@ -25,7 +25,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing crash full_disk flash::tests::cache:: \
   checkpoints_give_up_log a_device_without_space simulated:: it_is_a_map_but_for an_item_takes_32_bytes
 
-.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-u2cache paper-u2cache-page kills first-day fpga fpga-prove fpga-route java python python-wheel clients soft-roce test-nvme
+.PHONY: help run build release publish-check test quick bench-trimming arrows test-import cargo packages form locks deny evidence features fuzz simulate bench loom miri scripts study-postgres compare-builds paper-x-engine paper-spandb paper-u2cache paper-u2cache-page kills first-day fpga fpga-prove fpga-route java python python-wheel clients soft-roce test-nvme
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -42,6 +42,7 @@ help:
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
 	@echo 'make compare-builds OLD=<commit>  that build and this one in turns: speed, processor time, tail, memory'
 	@echo 'make paper-x-engine  experiments of X-Engine with an accelerator, which is a model (15 minutes)'
+	@echo 'make paper-spandb    synced writes, as in the paper on SpanDB, on a disk in memory that takes time (8 minutes)'
 	@echo 'make paper-u2cache  latencies of U2cache over shared memory and sockets, of Rust, Java and stock clients (six minutes)'
 	@echo 'make kills     $(KILLS) kills of a served store and of the commands that copy it; every copy is compared (five minutes)'
 	@echo 'make first-day  a new user'"'"'s first day, from the release archive to a restored backup (builds the archive; openssl)'
@@ -295,6 +296,11 @@ BEDS ?= one
 # X-Engine's experiments. The accelerator is a model: a core of this machine.
 paper-x-engine: build
 	python3 scripts/paper-x-engine.py
+
+# SpanDB's writes on a disk in memory that takes time, and no processor.
+paper-spandb: cargo
+	cargo build --release --locked -p situ-tiers --example timed_store -p situ-sim --example timed_drive
+	python3 scripts/paper-spandb.py
 
 # U2cache's latencies: client and server are two processes of this machine.
 paper-u2cache: build
