@@ -158,4 +158,42 @@ impl Dma {
         // SAFETY: the caller's promise.
         unsafe { self.word(at) }.store(value.to_le(), Ordering::Release);
     }
+    /// Stores words of a ring in a row, as [`store`](Dma::store) does, with one check for all.
+    ///
+    /// # Panics
+    /// As for [`load`](Dma::load).
+    ///
+    /// # Safety
+    /// As for [`load`](Dma::load).
+    pub unsafe fn store_all(&self, at: usize, words: &[u32]) {
+        let place = self.place(at, size_of_val(words)).cast::<u32>();
+        assert!(place.is_aligned(), "a word at {at}");
+        for (index, word) in words.iter().enumerate() {
+            // SAFETY: all of them are there and aligned, and both sides reach them as atomic words only.
+            unsafe { AtomicU32::from_ptr(place.add(index)) }.store(word.to_le(), Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Buffer, PAGE_BYTES};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn words_in_a_row_are_stored_whole_or_not_at_all() {
+        let buffer = Buffer::new(PAGE_BYTES);
+        let memory = Dma::new(NonNull::new(buffer.address()).unwrap(), buffer.len());
+        // SAFETY: the buffer lives, and it is used by words only.
+        unsafe {
+            memory.store_all(PAGE_BYTES - 12, &[7, 8, 9]);
+            assert_eq!([12, 8, 4].map(|left| memory.load(PAGE_BYTES - left)), [7, 8, 9]);
+            for at in [PAGE_BYTES - 8, 2, usize::MAX - 3] {
+                assert!(catch_unwind(AssertUnwindSafe(|| memory.store_all(at, &[1, 2, 3]))).is_err(), "at {at}");
+            }
+            assert_eq!([12, 8, 4].map(|left| memory.load(PAGE_BYTES - left)), [7, 8, 9]);
+            assert_eq!(memory.load(0), 0);
+        }
+    }
 }

@@ -138,10 +138,7 @@ impl Pair {
 
     /// Puts a command into the submission ring. [`ring`](Pair::ring) tells the controller.
     pub(super) fn push(&mut self, command: &Command) {
-        let at = self.tail as usize * COMMAND_BYTES;
-        for (index, word) in command.iter().enumerate() {
-            self.submissions.store(at + 4 * index, *word);
-        }
+        self.submissions.store_all(self.tail as usize * COMMAND_BYTES, command);
         self.tail = if self.tail + 1 == self.entries { 0 } else { self.tail + 1 };
         self.unrung = true;
     }

@@ -182,6 +182,11 @@ impl SharedWords {
         unsafe { self.memory.store(at, value) }
     }
 
+    pub(super) fn store_all(&self, at: usize, words: &[u32]) {
+        // SAFETY: as for `load`.
+        unsafe { self.memory.store_all(at, words) }
+    }
+
     pub(super) fn store_long(&self, at: usize, value: u64) {
         self.store(at, value as u32);
         self.store(at + 4, (value >> 32) as u32);
