@@ -11,8 +11,8 @@
 //! * `look`: operations are submitted, the program sleeps for 10 ms, then it polls. *Submit* and *poll* are the
 //!   times of those calls, without that of the clock, as a median of the rounds.
 //! * `wait`: operations are submitted, and the program waits for their completions.
-//! * *All* is the time that the processor was not idle, without that of a program that only sleeps. So it has
-//!   interrupts and the change to the idle task and back. The kernel tells it (`/proc/timer_list`, for root).
+//! * *All* is the time that the processor was not idle, without that of the same program without operations. So it
+//!   has interrupts and the change to the idle task and back. The kernel tells it (`/proc/timer_list`, for root).
 //!
 //! Times are in nanoseconds, for one operation. `scripts/nvme-cost.sh` runs this on a machine whose clock advances by
 //! one nanosecond for each instruction. That machine has one processor, which the figures rely on.
@@ -63,6 +63,19 @@ impl Run {
         }
     }
 
+    /// Polls after a pause; returns the time of the polls.
+    fn look(&mut self, count: usize) -> Duration {
+        std::thread::sleep(PAUSE);
+        let begin = Instant::now();
+        for _ in 0..POLLS {
+            self.queue.poll(&mut self.done);
+            if self.done.len() == count {
+                break;
+            }
+        }
+        begin.elapsed()
+    }
+
     fn round(&mut self) -> Outcome<Round> {
         let (count, mut round) = (self.spare.len(), Round::default());
         let ops: Vec<Op> = (0..count).map(|_| self.op()).collect();
@@ -72,21 +85,16 @@ impl Run {
             self.queue.submit(op, buffer).map_err(|(_, error)| error)?;
         }
         round.submit = begin.elapsed();
-        while self.done.len() < count {
-            if self.waits {
+        if self.waits {
+            while self.done.len() < count {
                 self.queue.wait(&mut self.done, Duration::from_secs(1));
-                continue;
             }
-            std::thread::sleep(PAUSE);
-            let begin = Instant::now();
-            for _ in 0..POLLS {
-                self.queue.poll(&mut self.done);
-                if self.done.len() == count {
-                    break;
-                }
+        } else {
+            round.poll = self.look(count);
+            while self.done.len() < count {
+                round.is_late = true;
+                self.look(count);
             }
-            round.poll = begin.elapsed();
-            round.is_late |= self.done.len() < count;
         }
         for completion in self.done.drain(..) {
             completion.result?;
@@ -146,14 +154,17 @@ fn measure(run: &mut Run) -> Outcome<String> {
     (0..WARM_UP).try_for_each(|_| run.round().map(drop))?;
     let mut rounds = Vec::with_capacity(ROUNDS as usize);
     let (took, all) = busy(|| (0..ROUNDS).try_for_each(|_| run.round().map(|round| rounds.push(round))))?;
-    let waits = run.waits;
-    let sleep = |_| std::thread::sleep(if waits { took } else { PAUSE });
+    let spare = std::mem::take(&mut run.spare);
     let (_, without) = busy(|| {
-        (0..if waits { 1 } else { ROUNDS }).for_each(sleep);
+        (0..ROUNDS).try_for_each(|_| run.round().map(drop))?;
+        if run.waits {
+            std::thread::sleep(took);
+        }
         Ok(())
     })?;
+    run.spare = spare;
     let all = all.saturating_sub(without).as_nanos() as f64 / (ROUNDS * count as u64) as f64;
-    if waits {
+    if run.waits {
         return Ok(format!("all {all:.0}"));
     }
     let late = rounds.iter().filter(|round| round.is_late).count();
