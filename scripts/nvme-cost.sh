@@ -9,7 +9,6 @@
 #
 # Where QEMU, a tool or the package of a kernel is missing, the script says SKIPPED, and exits with 0.
 #
-# IOMMU   pt (default): the kernel's own driver uses the drive past the IOMMU. translated: through it
 # KERNEL, LIMIT_S and MEMORY are those of scripts/guest.sh.
 set -euo pipefail
 
@@ -24,12 +23,6 @@ cost=$( (cd "$root" && cargo build --quiet --locked --release -p situ-device --e
 guest_add_program "$cost"
 guest_add "$(command -v strace)"
 guest_modules vfio-pci vfio_iommu_type1 nvme
-
-case ${IOMMU:-pt} in
-pt) iommu='iommu=pt' ;;
-translated) iommu='' ;;
-*) echo "IOMMU is pt or translated"; exit 2 ;;
-esac
 
 {
     printf 'cost=%q strace=%q runs=%q only=%q\n' "$cost" "$(command -v strace)" "${1:-3}" "${2:-}"
@@ -91,11 +84,11 @@ INIT
 } >"$folder/commands"
 
 # The drive holds nothing, and takes 2 ms, so that the program has always gone to sleep. Without `erms`, the kernel copies words with `rep`,
-# and not bytes.
+# and not bytes. The kernel's own driver works past the IOMMU (iommu=pt), and the driver in user space through it.
 guest_boot -machine q35,accel=tcg,kernel-irqchip=split -smp 1 -cpu max,-erms -icount shift=0,sleep=on \
     -device intel-iommu,intremap=on,caching-mode=on -blockdev null-co,node-name=drive,size=67108864,latency-ns=2000000,read-zeroes=on \
     -device nvme,id=nvme,drive=drive,serial=cost,addr=4,write-cache=on \
-    -append "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable clocksource=tsc intel_iommu=on $iommu" <"$folder/commands" |
+    -append "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable clocksource=tsc intel_iommu=on iommu=pt" <"$folder/commands" |
     tee "$folder/figures"
 
 awk '
