@@ -5,7 +5,7 @@
 //! store, and a poll may: so the store's own threads do not poll.
 //!
 //! A program that begins each call in the completion of the one before needs a stack for all of them, as long as memory
-//! has the answers. Where the stack is short, the call leaves its future to `situ-complete`, and the stack is free again.
+//! has the answers. Where the stack is short, the call leaves its future to `situ-complete`, and frees the stack.
 
 use crate::arguments::{bytes, durability, handle, handle_mut};
 use crate::batch::situ_batch;
