@@ -297,10 +297,11 @@ fn checkpoints_give_up_log_while_clients_never_pause() {
                 })
             };
             spawn_all(env, (0..8).map(client).collect());
-            // A write may take a page of 4 KiB. So all that is pending may take this much.
+            // A write may take a page of 4 KiB. So all that is pending may take this much. Without checkpoints it would be
+            // 49 MB.
             let pending = options.pending_bytes_max / 400 * 4096;
             let most = *most.lock().unwrap();
-            assert!(most <= 2 * pending + 4 * options.log_bytes_max, "{most} bytes of log were kept");
+            assert!(most <= 3 * pending + 4 * options.log_bytes_max, "{most} bytes of log were kept");
             assert!(store.properties().checkpoints > 0);
         });
     });
