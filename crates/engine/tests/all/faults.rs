@@ -141,7 +141,7 @@ fn tables(volume: &SimVolume) -> Vec<FileName> {
 
 #[test]
 fn promise_7_a_full_disk_refuses_writes_clearly_and_recovers_by_itself() {
-    for_each_seed(0, 8, |seed| {
+    for_each_seed(0, 4, |seed| {
         World::run(seed, |world| {
             world.load(200);
             for round in 0..3 {

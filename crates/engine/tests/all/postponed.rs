@@ -63,7 +63,7 @@ fn build(env: &Env, volume: &SimVolume) -> u64 {
 /// Such a compaction used to be tried again for ever, and with one thread it kept all others from running.
 #[test]
 fn promise_7_8_a_table_that_cannot_be_read_stops_nothing_but_its_own_compaction() {
-    for_each_seed(0, 5, |seed| {
+    for_each_seed(0, 2, |seed| {
         let executor = SimExecutor::new(seed);
         executor.run(|| {
             let env = executor.env();
@@ -127,7 +127,7 @@ fn promise_7_8_a_table_that_cannot_be_read_stops_nothing_but_its_own_compaction(
 /// Writers used to add tables to level 0 for as long as compactions were slower.
 #[test]
 fn promise_8_writers_wait_for_compactions_when_level_0_is_full() {
-    for_each_seed(0, 5, |seed| {
+    for_each_seed(0, 2, |seed| {
         let executor = SimExecutor::new(seed);
         executor.run(|| {
             let env = executor.env();
