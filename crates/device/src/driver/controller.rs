@@ -407,7 +407,8 @@ impl NvmeController {
 
     /// Deletes a queue pair of a generation. It has nothing in flight.
     pub(super) fn delete(&self, pair: QueuePair, generation: u64) {
-        let deleted = self.ask(|admin| {
+        // A queue that the controller may still have keeps its number: a number is cheaper than a mistake.
+        let _ = self.ask(|admin| {
             let id = pair.pair.id;
             if self.generation() == generation {
                 self.delete_ring(admin, opcode::DELETE_SUBMISSIONS, id)?;
@@ -418,10 +419,8 @@ impl NvmeController {
             }
             Ok(())
         });
-        // A queue that the controller may still have keeps its number: a number is cheaper than a mistake. Its memory
-        // is unmapped now, so it can be freed in any case.
+        // Its memory is unmapped now, so it can be freed in any case.
         drop(pair);
-        let _ = deleted;
     }
 
     /// Asks the controller to give up a command. The command's own answer says what became of it.

@@ -158,6 +158,7 @@ impl Dma {
         // SAFETY: the caller's promise.
         unsafe { self.word(at) }.store(value.to_le(), Ordering::Release);
     }
+
     /// Stores words of a ring in a row, as [`store`](Dma::store) does, with one check for all.
     ///
     /// # Panics
