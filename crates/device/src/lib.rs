@@ -36,6 +36,7 @@ mod skipped;
 mod spin;
 mod target;
 mod uring;
+mod waiter;
 mod watch;
 
 pub use block::{Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
@@ -48,4 +49,5 @@ pub use name::{absolute, is_pci_name};
 pub use nature::{Compresses, Nature};
 pub use open::{Backend, OpenOptions, open};
 pub use uring::{FileRead, FileReads};
+pub use waiter::Waiter;
 pub use watch::Watch;

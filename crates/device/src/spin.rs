@@ -146,7 +146,17 @@ impl Drop for Permit {
 }
 
 /// Calls `look` until it finds something or the budget for this wait has run out, at most `timeout`.
-pub(crate) fn spin(spinner: &mut Spinner, timeout: Duration, mut look: impl FnMut() -> usize) -> usize {
+pub(crate) fn spin(spinner: &mut Spinner, timeout: Duration, look: impl FnMut() -> usize) -> usize {
+    spin_unless(spinner, timeout, look, || false)
+}
+
+/// Like [`spin`], but ends when `is_called`, too. A call says nothing about the device, and changes no average.
+pub(crate) fn spin_unless(
+    spinner: &mut Spinner,
+    timeout: Duration,
+    mut look: impl FnMut() -> usize,
+    is_called: impl Fn() -> bool,
+) -> usize {
     let budget = spinner.budget().min(timeout);
     if budget.is_zero() {
         return 0;
@@ -155,6 +165,9 @@ pub(crate) fn spin(spinner: &mut Spinner, timeout: Duration, mut look: impl FnMu
     let begin = Instant::now();
     loop {
         std::hint::spin_loop();
+        if is_called() {
+            return 0;
+        }
         let found = look();
         let took = begin.elapsed();
         if found > 0 {

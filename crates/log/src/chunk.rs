@@ -231,13 +231,19 @@ impl Chunk {
 
     /// Writes all pages.
     pub(crate) fn write(&self, durable: bool) -> situ_storage::Result<()> {
-        assert!(
-            self.next_page() <= self.file.page_count,
-            "{} pages, written to {}",
-            self.file.page_count,
-            self.next_page()
-        );
+        self.check();
         self.file.pages.write(u64::from(self.first_page), &self.buffer, self.pages, durable)
+    }
+
+    /// Returns the bytes of all pages.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.check();
+        &self.buffer[..self.pages * PAGE_BYTES]
+    }
+
+    fn check(&self) {
+        let (pages, end) = (self.file.page_count, self.next_page());
+        assert!(end <= pages, "{pages} pages, written to {end}");
     }
 
     /// Keeps, after a write, only the last page, to be written again with more records.

@@ -31,6 +31,7 @@
 
 mod chunk;
 mod files;
+mod flights;
 mod follow;
 mod inspect;
 mod log;
@@ -39,6 +40,7 @@ mod page;
 mod recover;
 mod state;
 
+pub use flights::Flights;
 pub use follow::FileFollower;
 pub use inspect::{Page, Pages, inspect};
 pub use log::Log;

@@ -74,7 +74,7 @@ impl Log {
         Ok(Arc::new(Log { env, state, files, short_file_bytes, written, durable, buffered_flights, number_given_up }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, LogState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().expect("a thread panicked inside the log")
     }
 
@@ -183,6 +183,13 @@ impl Log {
     fn fly(flight: &mut LogFlight) -> Result<()> {
         flight.chunk.seal(flight.durable_before);
         flight.chunk.write(flight.durable)
+    }
+
+    /// Takes a flight that was begun elsewhere and has ended.
+    pub(crate) fn land(&self, flight: LogFlight, result: Result<()>) {
+        let mut state = self.lock();
+        let woken = state.landed(flight, result);
+        drop(self.publish(state, woken));
     }
 
     /// Publishes the watermarks to callers that only read them, and notifies without the lock.

@@ -290,9 +290,9 @@ impl<E: EnvironmentTypes> Request<E> {
         self.stage.compare_exchange(LOGGED, APPLYING, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Returns true if no thread has claimed the request yet.
-    pub(crate) fn is_unclaimed(&self) -> bool {
-        self.stage.load(Ordering::Acquire) == LOGGED
+    /// Returns true if a logger is to carry the request on: a future waits for it, and no thread has claimed it yet.
+    pub(crate) fn is_for_loggers(&self) -> bool {
+        self.caller == Caller::Future && self.stage.load(Ordering::Acquire) == LOGGED
     }
 
     /// Makes its changes by `apply`; for the one who has claimed it.

@@ -106,6 +106,7 @@
 mod admission;
 mod budget;
 mod commit;
+mod depth;
 mod environment;
 mod future;
 mod group_commit;

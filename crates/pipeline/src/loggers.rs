@@ -1,12 +1,16 @@
 //! The threads that carry asynchronous writes through log and epilogue: one, and up to two more while they pay.
 //!
-//! A group of synced writes keeps its logger as long as the disk takes. What comes meanwhile waits, unless another
-//! logger puts a second write in flight. That pays where the disk takes much longer than a switch of threads and works
-//! on several writes at once, and where as much waits as is in flight already. Otherwise it only makes groups smaller.
+//! A write of the log keeps its logger as long as the disk takes. What comes meanwhile waits, unless a second write goes
+//! to the disk. How many are in flight is decided by trials (`depth.rs`). Who begins them depends on the log file:
+//!
+//! * A file with a [queue](situ_storage::PageFile::queue) takes many writes of one thread. The first logger begins them
+//!   all and lands them, and the others sleep.
+//! * Otherwise a write is a call. Each in flight has a logger of its own, up to [`LOGGERS_MAX`].
+//!
 //! SpanDB (FAST '21, section 4.2) found three loggers to saturate the fastest disks, and moves between one and three.
 //!
 //! 1. A caller's thread that leaves a write to the loggers counts it and wakes the first logger, if that sleeps.
-//! 2. If [`another_pays`], it wakes one more.
+//! 2. If [`another_pays`](Loggers::another_pays), it wakes one more, or ends the first logger's wait for the disk.
 //! 3. A logger takes all that wait, writes them, applies and publishes them. It goes on while there are more; a further
 //!    logger goes on only while it pays.
 //!
@@ -16,73 +20,134 @@
 //! **Idle**: all sleep. **Failure**: as in `stages.rs`; loggers go on after it, because every waiting caller is owed an
 //! answer.
 
-use situ_base::{Env, Event};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::depth::Depth;
+use situ_base::{Env, Event, lock};
+use situ_device::Watch;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// More than three writes in flight have not been found to be any faster.
+/// The number of threads: calls of the disk in flight at a time.
 pub const LOGGERS_MAX: usize = 3;
-/// Two switches of threads on a busy machine; a disk that is faster is waited for.
-const SERVICE_NS_MIN: u64 = 40_000;
-/// Fewer writes than this are not worth a group of their own.
+/// Writes that one logger has in flight. The log has so many by default.
+const FLIGHTS_MAX: usize = 8;
+/// Fewer requests than this are not worth a call of their own.
 const WAITING_MIN: usize = 4;
 
 /// The state that the callers' threads and the loggers share.
 pub(crate) struct Loggers {
-    /// The maximum number of loggers at work at a time.
+    /// True if the log is to have one write in flight at a time.
+    is_serial: bool,
     max: usize,
     events: [Arc<dyn Event>; LOGGERS_MAX],
     /// Loggers in the middle of a turn.
     at_work: AtomicUsize,
-    /// Writes that no logger has taken.
+    /// Requests that no logger has taken.
     waiting: AtomicUsize,
-    /// Writes that loggers have taken and whose pages are not on the disk.
+    /// Requests that loggers have taken and whose pages are not on the disk.
     in_flight: AtomicUsize,
-    /// The time of a group of synced writes in the log, smoothed.
-    service_ns: AtomicU64,
+    /// The number of log writes in flight to keep, as the trials say.
+    depth: AtomicUsize,
+    trials: Mutex<Depth>,
+    queue: LoggerQueue,
 }
 
-/// Returns true if one more logger is worth its switches.
-fn another_pays(at_work: usize, waiting: usize, in_flight: usize, service_ns: u64) -> bool {
-    (1..LOGGERS_MAX).contains(&at_work) && service_ns >= SERVICE_NS_MIN && waiting >= in_flight.max(WAITING_MIN)
+/// The first logger's queue of the log file.
+#[derive(Default)]
+struct LoggerQueue {
+    /// True while log writes go through a queue.
+    is_used: AtomicBool,
+    /// Writes in it.
+    flights: AtomicUsize,
+    /// The logger waits for the disk, and no thread has ended that wait.
+    is_waited_for: AtomicBool,
+    watch: Mutex<Option<Arc<dyn Watch>>>,
 }
 
 impl Loggers {
     pub(crate) fn new(env: &Env, max: usize) -> Loggers {
+        let max = max.clamp(1, LOGGERS_MAX);
+        // A simulated run is too short for trials, and is to see as much as possible in flight.
+        let first = if env.executor.is_machine() { 1 } else { max };
         Loggers {
-            max: max.clamp(1, LOGGERS_MAX),
+            is_serial: max == 1,
+            max,
             events: std::array::from_fn(|_| env.executor.event()),
             at_work: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
-            service_ns: AtomicU64::new(0),
+            depth: AtomicUsize::new(first),
+            trials: Mutex::new(Depth::new(max, first)),
+            queue: LoggerQueue::default(),
         }
     }
 
-    /// Notes that there is one more write for the loggers.
+    /// Notes that there is one more request for the loggers.
     pub(crate) fn call(&self) {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.waiting.fetch_add(1, Ordering::SeqCst);
         self.events[0].notify();
-        if self.another_pays() {
+        if !self.another_pays() {
+            return;
+        }
+        if !self.queue.is_used.load(Ordering::Relaxed) {
             let next = self.at_work.load(Ordering::Relaxed).clamp(1, LOGGERS_MAX - 1);
             self.events[next].notify();
+        } else if self.queue.is_waited_for.swap(false, Ordering::SeqCst)
+            && let Some(watch) = &*lock(&self.queue.watch)
+        {
+            watch.wake();
         }
     }
 
-    /// Returns true if one more logger would pay now.
+    /// Returns true if one more log write would pay now.
     pub(crate) fn another_pays(&self) -> bool {
-        let service_ns = self.service_ns.load(Ordering::Relaxed);
-        // Looked at first: with a fast disk the rest is not needed.
-        let at_work = self.at_work.load(Ordering::Relaxed);
-        service_ns >= SERVICE_NS_MIN
-            && at_work < self.max
-            && another_pays(
-                at_work,
-                self.waiting.load(Ordering::Relaxed),
-                self.in_flight.load(Ordering::Relaxed),
-                service_ns,
-            )
+        let depth = self.depth.load(Ordering::Relaxed);
+        // Looked at first: with one write in flight the rest is not needed.
+        if depth == 1 {
+            return false;
+        }
+        let waiting = self.waiting.load(Ordering::SeqCst);
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        match self.queue.is_used.load(Ordering::Relaxed) {
+            true => {
+                let flights = self.queue.flights.load(Ordering::Relaxed);
+                // Each write its share.
+                waiting > 0 && flights < depth && waiting * depth >= in_flight
+            }
+            false => {
+                (1..depth).contains(&self.at_work.load(Ordering::Relaxed)) && waiting >= in_flight.max(WAITING_MIN)
+            }
+        }
+    }
+
+    /// Returns true if the first logger, which has `flights` writes in its queue, is to begin another one.
+    pub(crate) fn wants_flight(&self, flights: usize) -> bool {
+        let is_first =
+            flights == 0 && self.depth.load(Ordering::Relaxed) > 1 && self.waiting.load(Ordering::SeqCst) > 0;
+        is_first || flights > 0 && self.another_pays()
+    }
+
+    /// Notes whether log writes go through a queue of the first logger, and its watch.
+    pub(crate) fn use_queue(&self, watch: Option<Arc<dyn Watch>>) {
+        let is_used = watch.is_some();
+        *lock(&self.queue.watch) = watch;
+        if self.queue.is_used.swap(is_used, Ordering::Relaxed) != is_used && !self.is_serial {
+            lock(&self.trials).set_max(if is_used { FLIGHTS_MAX } else { self.max });
+        }
+    }
+
+    /// Notes how many writes are in the queue.
+    pub(crate) fn set_flights(&self, flights: usize) {
+        self.queue.flights.store(flights, Ordering::Relaxed);
+    }
+
+    /// Notes that the first logger begins to wait for the disk, and wants to know if another write would pay.
+    pub(crate) fn begin_wait(&self) {
+        self.queue.is_waited_for.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn end_wait(&self) {
+        self.queue.is_waited_for.store(false, Ordering::Relaxed);
     }
 
     /// Returns the event on which logger `number` sleeps.
@@ -103,22 +168,35 @@ impl Loggers {
         self.at_work.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Notes that a logger has taken all waiting writes. Returns how many it is to give back.
+    /// Returns true if no request waits for the log.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) + self.in_flight.load(Ordering::Relaxed) == 0
+    }
+
+    /// Notes that for `time` no request waited.
+    pub(crate) fn rested(&self, time: Duration) {
+        lock(&self.trials).rested(time);
+    }
+
+    /// Notes that a logger has taken all waiting requests. Returns how many it is to give back.
     pub(crate) fn take(&self) -> usize {
         let taken = self.waiting.swap(0, Ordering::Relaxed);
         self.in_flight.fetch_add(taken, Ordering::Relaxed);
         taken
     }
 
-    /// Notes that the log has finished the taken writes, in `duration` if the disk was waited for.
-    pub(crate) fn give_back(&self, taken: usize, duration: Option<Duration>) {
+    /// Notes that the taken requests wait again.
+    pub(crate) fn put_back(&self, taken: usize) {
         self.in_flight.fetch_sub(taken, Ordering::Relaxed);
-        if let Some(duration) = duration {
-            let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
-            let old = self.service_ns.load(Ordering::Relaxed);
-            // Two loggers may overwrite each other's sample; it is one of many.
-            self.service_ns.store(if old == 0 { ns } else { old - old / 8 + ns / 8 }, Ordering::Relaxed);
-        }
+        self.waiting.fetch_add(taken, Ordering::Relaxed);
+    }
+
+    /// Notes that the log has finished the taken requests, now.
+    pub(crate) fn give_back(&self, taken: usize, now: Duration) {
+        self.in_flight.fetch_sub(taken, Ordering::Relaxed);
+        let mut trials = lock(&self.trials);
+        trials.landed(now, taken);
+        self.depth.store(trials.now(), Ordering::Relaxed);
     }
 }
 

@@ -38,10 +38,11 @@ use crate::parts::{Batch, Note, Refusal};
 use crate::pipeline::Pipeline;
 use crate::threads::panicked;
 use situ_base::spent::{Part, lap};
-use situ_log::{AppendError, Durability, Log, Lsn};
+use situ_log::{AppendError, Durability, Flights, Log, Lsn};
 use situ_storage::Result as StorageResult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The number of looks at the queue before a waiting writer goes to sleep.
 const SPINS: usize = 64;
@@ -62,6 +63,15 @@ struct Done<E: Environment> {
     to_wake: Vec<Arc<Request<E>>>,
     /// Requests that may be freed.
     dropped: Vec<Arc<Request<E>>>,
+}
+
+/// The note of the first logger on a log write in flight.
+pub(crate) struct Taken {
+    /// Requests that the logger has taken for it.
+    requests: usize,
+    /// The time of its beginning.
+    at: Duration,
+    durability: Durability,
 }
 
 impl<E: Environment> Pipeline<E> {
@@ -303,20 +313,84 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
+    /// Runs one turn of the first logger, which may keep several log writes in flight. Returns false if there was
+    /// nothing to do.
+    pub(crate) fn keep_flying(&self, flights: &mut Flights<Taken>) -> bool {
+        let Some(log) = &self.log else { return false };
+        while self.loggers.wants_flight(flights.count()) {
+            let durability = self.durability_wanted(log);
+            let taken = Taken { requests: self.loggers.take(), at: self.env.clock.now(), durability };
+            if let Err(Taken { requests, .. }) = flights.begin(durability, taken) {
+                let Some(newest) = flights.newest() else {
+                    self.loggers.put_back(requests);
+                    break;
+                };
+                // They lie in the log, and are looked at when the next write lands.
+                newest.requests += requests;
+                break;
+            }
+            self.loggers.set_flights(flights.count());
+            self.loggers.use_queue(flights.watch());
+        }
+        if flights.count() == 0 {
+            if flights.is_called() {
+                self.loggers.use_queue(None);
+            }
+            return self.carry_futures();
+        }
+        self.loggers.begin_wait();
+        let landed = flights.wait(&|| self.loggers.another_pays());
+        self.loggers.end_wait();
+        self.loggers.set_flights(flights.count());
+        if !landed.is_empty() {
+            self.land(log, &landed);
+        }
+        true
+    }
+
+    /// Applies and publishes what landed writes have brought to the disk.
+    fn land(&self, log: &Log, landed: &[Taken]) {
+        let now = self.env.clock.now();
+        for Taken { requests, at, durability } in landed {
+            if *durability == Durability::Synced {
+                self.environment.note(Note::Synced { took: now.saturating_sub(*at), now });
+            }
+            self.loggers.give_back(*requests, now);
+        }
+        let written = log.written();
+        let logged: Vec<_> = {
+            let commit = self.lock_commit();
+            let reached = commit.pending.iter().take_while(|request| request.lsn() <= written);
+            reached.filter(|request| request.is_for_loggers() && request.is_logged(log)).cloned().collect()
+        };
+        logged.iter().for_each(|request| self.epilogue(request, Ok(())));
+        self.publish();
+    }
+
+    /// Returns the durability that the next log write needs. A request that a write without it has brought to the disk
+    /// counts, too: only a sync makes that one durable, and it has to get its turn.
+    fn durability_wanted(&self, log: &Log) -> Durability {
+        let durable = log.durable();
+        let commit = self.lock_commit();
+        let waiting = commit.pending.iter().rev().take_while(|request| request.lsn() > durable);
+        match waiting.filter(|request| request.is_for_loggers()).any(|request| request.is_synced()) {
+            true => Durability::Synced,
+            false => Durability::Buffered,
+        }
+    }
+
     /// Runs one turn of a logger: carries on requests of waiting futures. Returns false if there were none.
     pub(crate) fn carry_futures(&self) -> bool {
         let Some(log) = &self.log else { return false };
         let (waiting, taken) = self.take_for_logger();
         let Some(last) = waiting.last() else { return false };
-        let started = last.is_synced().then(|| self.env.clock.now());
+        let started = self.env.clock.now();
         let logged = log.commit(last.lsn(), last.durability());
-        let took = started.map(|started| {
-            let now = self.env.clock.now();
-            let took = now.saturating_sub(started);
-            self.environment.note(Note::Synced { took, now });
-            took
-        });
-        self.loggers.give_back(taken, took);
+        let now = self.env.clock.now();
+        if last.is_synced() {
+            self.environment.note(Note::Synced { took: now.saturating_sub(started), now });
+        }
+        self.loggers.give_back(taken, now);
         for request in &waiting {
             self.epilogue(request, logged.clone());
         }
@@ -330,8 +404,7 @@ impl<E: Environment> Pipeline<E> {
         let mut taken = 0;
         let mut waiting: Vec<Arc<Request<E>>> = {
             let commit = self.lock_commit();
-            let waits = |r: &&Arc<Request<E>>| r.caller() == Caller::Future && r.is_unclaimed();
-            let waiting: Vec<_> = commit.pending.iter().filter(waits).cloned().collect();
+            let waiting: Vec<_> = commit.pending.iter().filter(|r| r.is_for_loggers()).cloned().collect();
             if !waiting.is_empty() {
                 taken = self.loggers.take();
             }

@@ -9,6 +9,7 @@
 use crate::environment::Environment;
 use crate::pipeline::Pipeline;
 use situ_base::panic_text;
+use situ_log::Log;
 use situ_storage::Error as StorageError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,17 +25,25 @@ impl<E: Environment> Pipeline<E> {
     /// it in the queue have theirs only then.
     pub fn carry_writes(&self, number: usize) {
         let event = self.loggers.event(number);
+        let mut flights = self.log.as_ref().filter(|_| number == 0).map(Log::flights);
         loop {
             let seen = event.generation();
             // Asked before: a write that was admitted before the store began to close is in the queue by then.
             let closing = self.environment.is_closing();
             self.loggers.begin_turn();
-            while self.guarded("log", || self.carry_futures(), false) && (number == 0 || self.loggers.another_pays()) {}
+            match &mut flights {
+                Some(flights) => while self.guarded("log", || self.keep_flying(flights), false) {},
+                None => while self.guarded("log", || self.carry_futures(), false) && self.loggers.another_pays() {},
+            }
             self.loggers.end_turn();
             if closing {
                 return;
             }
+            let rests = (number == 0 && self.loggers.is_idle()).then(|| self.env.clock.now());
             event.wait(seen, None);
+            if let Some(began) = rests {
+                self.loggers.rested(self.env.clock.now().saturating_sub(began));
+            }
         }
     }
 

@@ -45,6 +45,7 @@ mod frame;
 pub mod fuzzing;
 mod journal;
 mod layout;
+mod log_queue;
 mod pages;
 mod prepare;
 mod reader;

@@ -22,6 +22,7 @@
 //! **Failure.** An error of one piece is the error of the whole; it is returned when nothing is in flight any more.
 
 use super::layout::PAGE;
+use super::log_queue::LogQueue;
 use super::room::Extent;
 use situ_base::lock;
 use situ_base::{Env, Event};
@@ -261,6 +262,8 @@ pub(super) struct Transfers {
     log: Pool,
     bulk: Pool,
     read: Pool,
+    /// The queue of a thread that has several log writes in flight, while no thread has it.
+    log_queue: Mutex<Option<LogQueue>>,
     log_in_flight: AtomicU64,
     log_last_nanos: AtomicU64,
     quickness: Quickness,
@@ -311,8 +314,20 @@ impl Transfers {
             pool.open_first(&*device).map_err(|error| Error::io("open a queue of", &location, error))?;
         }
         let (log_in_flight, log_last_nanos) = (AtomicU64::new(0), AtomicU64::new(0));
-        let quickness = Quickness::default();
-        Ok(Transfers { device, env, geometry, location, log, bulk, read, log_in_flight, log_last_nanos, quickness })
+        let (log_queue, quickness) = (Mutex::default(), Quickness::default());
+        Ok(Transfers {
+            device,
+            env,
+            geometry,
+            location,
+            log,
+            bulk,
+            read,
+            log_queue,
+            log_in_flight,
+            log_last_nanos,
+            quickness,
+        })
     }
 
     pub(super) fn fail(&self, op: &'static str, error: io::Error) -> Error {
@@ -389,7 +404,7 @@ impl Transfers {
 
     /// Writes whole pages at places of the device, in pieces as long as a transfer, from a queue of the log's pool.
     pub(super) fn write_log(&self, places: &[Extent], bytes: &[u8], durable: bool) -> io::Result<()> {
-        self.log_in_flight.fetch_add(u64::from(durable), Ordering::Relaxed);
+        self.begin_log_write(durable);
         let result = self.borrowing(&self.log, |slot| {
             let mut rest = bytes;
             let mut back = Vec::new();
@@ -409,11 +424,39 @@ impl Transfers {
             back.into_iter().for_each(|buffer| slot.keep(buffer));
             outcome.and(drained)
         });
+        self.end_log_write(durable);
+        result
+    }
+
+    /// Notes that a write of the log begins.
+    pub(super) fn begin_log_write(&self, durable: bool) {
+        self.log_in_flight.fetch_add(u64::from(durable), Ordering::Relaxed);
+    }
+
+    pub(super) fn end_log_write(&self, durable: bool) {
         if durable {
             self.log_last_nanos.store(self.now_nanos().max(1), Ordering::Relaxed);
             self.log_in_flight.fetch_sub(1, Ordering::Relaxed);
         }
-        result
+    }
+
+    /// Returns a queue for a thread that has several log writes in flight. `None` if writes are calls on this device,
+    /// or the system refuses a queue.
+    pub(super) fn log_queue(&self) -> Option<LogQueue> {
+        let kept = lock(&self.log_queue).take();
+        kept.or_else(|| {
+            let opened = LogQueue::open(&self.env, &*self.device);
+            self.log.lock().refused = opened.as_ref().err().map(ToString::to_string);
+            opened.ok().flatten()
+        })
+    }
+
+    /// Takes a queue back. One with operations in flight, or one too many, is closed, which waits for them.
+    pub(super) fn give_back_log_queue(&self, queue: LogQueue) {
+        if queue.is_idle() {
+            let before = lock(&self.log_queue).replace(queue);
+            drop(before);
+        }
     }
 
     /// Writes whole pages, in pieces, without making them durable.

@@ -47,6 +47,6 @@ pub mod serve {
     pub use crate::reads::{Pump, QueuedRead, ReadService, Served, Source};
 }
 pub use traces::{HASH_STORE_IDENTITY, trace_of_hash_store};
-pub use volume::{Lock, PageFile, Reader, Volume, Writer};
+pub use volume::{Lock, PageFile, PageQueue, Reader, Volume, Writer};
 
 pub use situ_device::{Buffer, Geometry, Nature, PAGE_BYTES, Space};

@@ -1,7 +1,7 @@
 //! The traits; the module page of the crate has the promises.
 
 use crate::{Error, FileMeta, FileName, ReadRequest, Result};
-use situ_device::{Buffer, Geometry, Nature, Space};
+use situ_device::{Buffer, Geometry, Nature, Space, Watch};
 use std::fs::File;
 use std::sync::Arc;
 
@@ -280,4 +280,24 @@ pub trait PageFile: Send + Sync {
         let _ = (first, count);
         Ok(false)
     }
+
+    /// Opens a queue for writes of one thread that are in flight together. `None`: writes are calls. The default has
+    /// none.
+    fn queue(&self) -> Option<Box<dyn PageQueue>> {
+        None
+    }
+}
+
+/// The writes to a [`PageFile`] that one thread has in flight. Dropping it waits for them.
+pub trait PageQueue: Send {
+    /// Begins to write whole pages, starting at page `first`, and returns the number of the write. The pages are
+    /// copied. What has ended well has the promise of [`PageFile::write`].
+    fn begin(&mut self, first: u64, pages: &[u8], durable: bool) -> u64;
+
+    /// Waits until a write has ended, until `is_called`, or for a while. Adds the number and the outcome of each write
+    /// that has ended to `ended`. A thread that makes `is_called` true wakes the [watch](PageQueue::watch) after that.
+    fn wait(&mut self, ended: &mut Vec<(u64, Result<()>)>, is_called: &dyn Fn() -> bool);
+
+    /// Returns the watch by which other threads end a [`wait`](PageQueue::wait).
+    fn watch(&self) -> Arc<dyn Watch>;
 }

@@ -8,12 +8,14 @@
 //! **Threads.** Everything from any thread. The lock is held for a few instructions.
 
 use situ_base::{Clock, Env, Event, lock};
-use situ_device::Buffer;
+use situ_device::{Buffer, Watch};
 use situ_engine::places::BULK_READ_BYTES;
 use situ_storage::{
-    Error, FileMeta, FileName, Geometry, Lock, Nature, PageFile, Reader, Result, Space, Volume, Writer,
+    Error, FileMeta, FileName, Geometry, Lock, Nature, PageFile, PageQueue, Reader, Result, Space, Volume, Writer,
 };
+use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -88,29 +90,32 @@ impl Meter {
     }
 
     fn during<T>(&self, operation: impl FnOnce() -> T) -> T {
-        let begun = self.clock.now();
-        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::SeqCst) {
-            let bell = lock(&self.bell).clone();
-            bell.into_iter().for_each(|bell| bell.notify());
-        }
-        {
-            let mut busy = lock(&self.busy);
-            if busy.in_flight == 0 {
-                busy.since = begun;
-            }
-            busy.in_flight += 1;
-        }
+        self.begin();
         let ends = Ends(self);
         let result = operation();
         drop(ends);
         result
     }
+
+    /// Notes that an operation begins, whose end is that of an [`Ends`].
+    fn begin(&self) {
+        let begun = self.clock.now();
+        if self.asleep.load(Ordering::Relaxed) && self.asleep.swap(false, Ordering::SeqCst) {
+            let bell = lock(&self.bell).clone();
+            bell.into_iter().for_each(|bell| bell.notify());
+        }
+        let mut busy = lock(&self.busy);
+        if busy.in_flight == 0 {
+            busy.since = begun;
+        }
+        busy.in_flight += 1;
+    }
 }
 
 /// Ends an operation, also one that panics or whose simulated thread is killed.
-struct Ends<'a>(&'a Meter);
+struct Ends<M: Deref<Target = Meter>>(M);
 
-impl Drop for Ends<'_> {
+impl<M: Deref<Target = Meter>> Drop for Ends<M> {
     fn drop(&mut self) {
         let now = self.0.clock.now();
         let mut busy = lock(&self.0.busy);
@@ -323,6 +328,39 @@ impl PageFile for MeteredPages {
 
     fn discard(&self, first: u64, count: u64) -> Result<bool> {
         self.meter.during(|| self.inner.discard(first, count))
+    }
+
+    fn queue(&self) -> Option<Box<dyn PageQueue>> {
+        let inner = self.inner.queue()?;
+        Some(Box::new(MeteredQueue { inner, meter: Arc::clone(&self.meter), in_flight: HashMap::new() }))
+    }
+}
+
+/// Writes in flight.
+struct MeteredQueue {
+    inner: Box<dyn PageQueue>,
+    meter: Arc<Meter>,
+    in_flight: HashMap<u64, Ends<Arc<Meter>>>,
+}
+
+impl PageQueue for MeteredQueue {
+    fn begin(&mut self, first: u64, pages: &[u8], durable: bool) -> u64 {
+        self.meter.bytes_written.fetch_add(pages.len() as u64, Ordering::Relaxed);
+        self.meter.begin();
+        let ends = Ends(Arc::clone(&self.meter));
+        let number = self.inner.begin(first, pages, durable);
+        self.in_flight.insert(number, ends);
+        number
+    }
+
+    fn wait(&mut self, ended: &mut Vec<(u64, Result<()>)>, is_called: &dyn Fn() -> bool) {
+        let before = ended.len();
+        self.inner.wait(ended, is_called);
+        ended[before..].iter().for_each(|(number, _)| drop(self.in_flight.remove(number)));
+    }
+
+    fn watch(&self) -> Arc<dyn Watch> {
+        self.inner.watch()
     }
 }
 

@@ -33,10 +33,10 @@ use crate::decision::PlacementDecision;
 use crate::members::{Fast, Home};
 use disk::belongs_on_capacity_disk;
 use situ_base::{Env, lock};
-use situ_device::Buffer;
+use situ_device::{Buffer, Watch};
 use situ_engine::places::Locks;
 use situ_storage::{
-    Error, FileMeta, FileName, Lock, Nature, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer,
+    Error, FileMeta, FileName, Lock, Nature, PAGE_BYTES, PageFile, PageQueue, Reader, Result, Space, Volume, Writer,
 };
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -443,6 +443,7 @@ impl Volume for Disks {
 
 /// A log file on a disk other than the capacity disk: its errors say so. Without the names on the capacity disk, the
 /// next opening would not find what is written here. So writes also check those.
+#[derive(Clone)]
 struct Pages {
     file: Arc<dyn PageFile>,
     role: Role,
@@ -483,6 +484,35 @@ impl PageFile for Pages {
 
     fn discard(&self, first: u64, count: u64) -> Result<bool> {
         self.file.discard(first, count).map_err(|error| self.role.told(error))
+    }
+
+    fn queue(&self) -> Option<Box<dyn PageQueue>> {
+        let queue = self.file.queue()?;
+        Some(Box::new(PagesInFlight { queue, pages: self.clone() }))
+    }
+}
+
+/// Writes in flight to such a file.
+struct PagesInFlight {
+    queue: Box<dyn PageQueue>,
+    pages: Pages,
+}
+
+impl PageQueue for PagesInFlight {
+    fn begin(&mut self, first: u64, pages: &[u8], durable: bool) -> u64 {
+        self.queue.begin(first, pages, durable)
+    }
+
+    fn wait(&mut self, ended: &mut Vec<(u64, Result<()>)>, is_called: &dyn Fn() -> bool) {
+        let before = ended.len();
+        self.queue.wait(ended, is_called);
+        for (_, outcome) in &mut ended[before..] {
+            *outcome = self.pages.told(std::mem::replace(outcome, Ok(())));
+        }
+    }
+
+    fn watch(&self) -> Arc<dyn Watch> {
+        self.queue.watch()
     }
 }
 

@@ -2,7 +2,7 @@
 //! invariants are those of the [state](super).
 
 use super::{FileSync, InFlight, LogFlight, LogPlan, LogState, Waiter};
-use crate::chunk::{CHUNK_PAGES, Chunk};
+use crate::chunk::{CHUNK_PAGES, Chunk, LogFile};
 use crate::options::Durability;
 use situ_base::Event;
 use situ_device::PAGE_BYTES;
@@ -36,9 +36,22 @@ impl LogState {
             return LogPlan::Wait(durability, target);
         }
         // Pages that leave a gap behind are written without durability: the sync that closes the gap does for both.
-        let start = first.start_position();
-        let durable = durability == Durability::Synced && self.gap.as_ref().is_none_or(|gap| gap.start >= start);
+        let durable = durability == Durability::Synced && !self.leaves_gap(first);
         LogPlan::Write(self.take(durable))
+    }
+
+    /// Returns true if pages before this chunk would not be durable with it, and nothing in flight brings that.
+    fn leaves_gap(&self, chunk: &Chunk) -> bool {
+        self.gap.as_ref().is_some_and(|gap| gap.start < chunk.start_position())
+    }
+
+    /// Returns the file of the pages that may be [taken](LogState::take) now by a thread that keeps writes in flight.
+    /// That thread decides how many are worth it.
+    pub(crate) fn flies_next(&self, durability: Durability) -> Option<Arc<LogFile>> {
+        let chunk = self.next_chunk()?;
+        let may_take = self.failed.is_none() && self.in_flight.len() < self.in_flight_max;
+        let needs_sync = durability == Durability::Synced && self.leaves_gap(chunk);
+        (may_take && !needs_sync).then(|| Arc::clone(&chunk.file))
     }
 
     /// Returns the chunk that is written next, if any waits.
@@ -139,7 +152,7 @@ impl LogState {
     // ---- flights ----
 
     /// Hands out the first waiting chunk. There must be one.
-    fn take(&mut self, durable: bool) -> LogFlight {
+    pub(crate) fn take(&mut self, durable: bool) -> LogFlight {
         let chunk = match self.waiting.pop_front() {
             Some(chunk) => {
                 self.waiting_pages -= chunk.pages;

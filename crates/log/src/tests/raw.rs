@@ -8,6 +8,7 @@ use situ_rawdisk::{FormatOptions, RawOptions, RawVolume};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, crash_device_everywhere, for_each_seed,
 };
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -42,6 +43,7 @@ fn check(env: &Env, device: &SimDevice, told: &Told) {
 
 #[test]
 fn promises_hold_at_every_crash_point_on_a_raw_disk() {
+    let flights = AtomicUsize::new(0);
     for_each_seed(300, 6, |seed| {
         let latency = Duration::ZERO..Duration::from_micros(300);
         let faults = if seed % 2 == 0 { FaultPlan::none().latency(latency) } else { FaultPlan::none() };
@@ -49,11 +51,16 @@ fn promises_hold_at_every_crash_point_on_a_raw_disk() {
             seed,
             &CrashPoints { points_max: 60, images_per_point: 3, faults },
             |env, plan| formatted(env, plan, seed),
-            |env, device| live(env, device, seed),
+            |env, device| {
+                let told = live(env, device, seed);
+                flights.fetch_max(told.flights, Ordering::Relaxed);
+                told
+            },
             |env, device, told| check(env, &device, told),
         );
         assert!(images > 100);
     });
+    assert!(flights.into_inner() > 1, "no thread had two writes in flight");
 }
 
 #[test]

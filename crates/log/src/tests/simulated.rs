@@ -6,6 +6,7 @@ use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rule, SimExecutor, SimVolume, crash_everywhere, for_each_seed,
 };
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 #[derive(Default)]
@@ -17,11 +18,14 @@ pub(super) struct Told {
     released: usize,
     /// Records before the current file.
     begun: usize,
+    /// The most writes that one thread had in flight.
+    pub(super) flights: usize,
 }
 
 const THREADS: u64 = 4;
 
-/// Threads append in one order, commit, rotate and release until done or until the disk refuses.
+/// Threads append in one order, commit, rotate and release until done or until the disk refuses. One more thread keeps
+/// writes in flight, where the disk has a queue for them.
 pub(super) fn work(env: &Env, volume: Arc<dyn Volume>, seed: u64, each: usize) -> Told {
     let told = Arc::new(Mutex::new(Told::default()));
     let options = LogOptions { file_bytes: 6 * PAGE_BYTES as u64, in_flight_max: 3, ..LogOptions::default() };
@@ -31,9 +35,17 @@ pub(super) fn work(env: &Env, volume: Arc<dyn Volume>, seed: u64, each: usize) -
         let work = move || _ = write(&log, &told, &mut Rng(seed ^ thread << 32), each);
         env.executor.spawn("writer", Box::new(work)).unwrap()
     });
-    for job in jobs.collect::<Vec<_>>() {
+    let jobs: Vec<_> = jobs.collect();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flier = {
+        let (log, told, env, is_over) = (Arc::clone(&log), Arc::clone(&told), env.clone(), Arc::clone(&is_over));
+        env.clone().executor.spawn("flier", Box::new(move || fly(&log, &told, &env, seed, &is_over))).unwrap()
+    };
+    for job in jobs {
         job.join().unwrap();
     }
+    is_over.store(true, Ordering::Relaxed);
+    flier.join().unwrap();
     if Rng(seed).chance(50) && log.close().is_ok() {
         let mut told = told.lock().unwrap();
         told.durable = told.appended.len();
@@ -65,6 +77,25 @@ fn write(log: &Log, told: &Mutex<Told>, rng: &mut Rng, each: usize) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Begins writes and lands them until it is over. Those in flight then land when `flights` is dropped.
+fn fly(log: &Arc<Log>, told: &Mutex<Told>, env: &Env, seed: u64, is_over: &AtomicBool) {
+    let mut rng = Rng(seed ^ 0xf11e);
+    let mut flights = log.flights();
+    while !is_over.load(Ordering::Relaxed) {
+        let durability = if rng.chance(70) { Durability::Synced } else { Durability::Buffered };
+        let _ = flights.begin(durability, ());
+        {
+            let most = &mut told.lock().unwrap().flights;
+            *most = flights.count().max(*most);
+        }
+        match flights.count() {
+            0 => env.clock.sleep(Duration::from_micros(30)),
+            1 if rng.chance(60) => env.executor.yield_point(),
+            _ => drop(flights.wait(&|| false)),
+        }
+    }
 }
 
 fn append_shared(log: &Log, told: &Mutex<Told>, rng: &mut Rng) -> Result<(Lsn, usize)> {

@@ -1,0 +1,134 @@
+//! The writes of the log that one thread keeps in flight.
+//!
+//! [`Log::commit`] writes what waits, and returns when it is on the disk. So a thread that serves the log alone has one
+//! write in flight. [`Flights`] begins a write and goes on. Each write that lands moves the watermarks, as one of
+//! `commit` does, and wakes whom it concerns.
+//!
+//! What needs more than a write of waiting pages is left to `commit`: the sync of a file, and pages of a file without a
+//! [queue](PageFile::queue). The thread calls it when nothing of its own is in flight. It would wait for itself
+//! otherwise.
+//!
+//! **Rotation.** A queue belongs to a file. The first write to the next file begins when those to the file before have
+//! landed.
+
+use crate::chunk::LogFile;
+use crate::log::Log;
+use crate::options::Durability;
+use crate::state::LogFlight;
+use situ_device::Watch;
+use situ_storage::{PageQueue, Result};
+use std::sync::Arc;
+
+#[cfg(doc)]
+use situ_storage::PageFile;
+
+/// A write in flight, and its owner's note on it.
+struct Flight<N> {
+    number: u64,
+    flight: LogFlight,
+    note: N,
+}
+
+/// The writes of one thread that are in flight together, each with a note of its owner.
+///
+/// Dropping it waits for them.
+pub struct Flights<N> {
+    log: Arc<Log>,
+    /// The file of the queue, and the queue if the file has one.
+    queue: Option<(u64, Option<Box<dyn PageQueue>>)>,
+    in_air: Vec<Flight<N>>,
+    ended: Vec<(u64, Result<()>)>,
+}
+
+impl Log {
+    /// Returns what keeps writes in flight for one thread.
+    pub fn flights<N>(self: &Arc<Log>) -> Flights<N> {
+        Flights { log: Arc::clone(self), queue: None, in_air: Vec::new(), ended: Vec::new() }
+    }
+}
+
+impl<N> Flights<N> {
+    /// Returns the number of writes in flight.
+    pub fn count(&self) -> usize {
+        self.in_air.len()
+    }
+
+    /// Returns the note on the write that was begun last, while it is in flight.
+    pub fn newest(&mut self) -> Option<&mut N> {
+        self.in_air.last_mut().map(|flight| &mut flight.note)
+    }
+
+    /// Begins to write the first pages that wait, and does not wait for the disk. With [`Durability::Synced`], they are
+    /// durable when the write has landed.
+    ///
+    /// # Errors
+    /// The note comes back. Nothing waits, as many writes are in flight as may be, or [`Log::commit`] has to do it.
+    pub fn begin(&mut self, durability: Durability, note: N) -> std::result::Result<(), N> {
+        let Some(file) = self.log.lock().flies_next(durability) else { return Err(note) };
+        if self.queue.as_ref().is_none_or(|(number, _)| *number != file.number) && !self.open(&file) {
+            return Err(note);
+        }
+        let Some((number, Some(queue))) = &mut self.queue else { return Err(note) };
+        let mut state = self.log.lock();
+        // Another thread may have written it.
+        if state.flies_next(durability).is_none_or(|file| file.number != *number) {
+            return Err(note);
+        }
+        let mut flight = state.take(durability == Durability::Synced);
+        drop(state);
+        let chunk = &mut flight.chunk;
+        chunk.seal(flight.durable_before);
+        let number = queue.begin(u64::from(chunk.first_page), chunk.bytes(), flight.durable);
+        self.in_air.push(Flight { number, flight, note });
+        Ok(())
+    }
+
+    /// Opens the queue of a file. Returns false if it cannot be opened yet.
+    fn open(&mut self, file: &LogFile) -> bool {
+        if !self.in_air.is_empty() {
+            return false;
+        }
+        // The next one may be the same queue.
+        self.queue = None;
+        self.queue = Some((file.number, file.pages.queue()));
+        true
+    }
+
+    /// Returns true if the file that was written to last has no queue, so that only calls write to it.
+    pub fn is_called(&self) -> bool {
+        matches!(self.queue, Some((_, None)))
+    }
+
+    /// Returns the watch by which another thread ends a [`wait`](Flights::wait).
+    pub fn watch(&self) -> Option<Arc<dyn Watch>> {
+        let (_, queue) = self.queue.as_ref()?;
+        Some(queue.as_ref()?.watch())
+    }
+
+    /// Waits until a write has landed, until `is_called`, or for a while. Returns the notes on those that have landed.
+    /// A thread that makes `is_called` true wakes the [watch](Flights::watch) after that.
+    ///
+    /// A write that failed has [failed](Log::failed) the log.
+    pub fn wait(&mut self, is_called: &dyn Fn() -> bool) -> Vec<N> {
+        let Some((_, Some(queue))) = &mut self.queue else { return Vec::new() };
+        queue.wait(&mut self.ended, is_called);
+        let mut landed = Vec::with_capacity(self.ended.len());
+        for (number, outcome) in self.ended.drain(..) {
+            let Some(index) = self.in_air.iter().position(|flight| flight.number == number) else { continue };
+            let Flight { flight, note, .. } = self.in_air.remove(index);
+            self.log.land(flight, outcome);
+            landed.push(note);
+        }
+        landed
+    }
+}
+
+impl<N> Drop for Flights<N> {
+    /// Waits for the writes in flight: other threads may wait for the positions that they bring. A thread that panics
+    /// leaves that to the queue, and the positions never come.
+    fn drop(&mut self) {
+        while !self.in_air.is_empty() && !std::thread::panicking() {
+            self.wait(&|| false);
+        }
+    }
+}
