@@ -2,6 +2,8 @@
 # Counts the instructions and the system calls of a 4 KiB read and write, by each way to an NVMe drive: QEMU's, in a virtual machine.
 #
 #   scripts/nvme-cost.sh [RUNS [WAY]]    RUNS times (default: 3); with WAY, by the ways whose names contain it
+#   WHAT=lengths scripts/nvme-cost.sh ...   counts the instructions of reads of 4 KiB to 1 MiB instead
+#   WHAT=gets scripts/nvme-cost.sh ...      counts those of gets from a cache whose items lie on the drive (flash_read.rs of situ-cache)
 #
 # The machine has one processor, whose clock advances by one nanosecond for each instruction (-icount shift=0). So differences of the
 # clock are instructions, of programs and of the kernel. An iteration of a `rep` counts as one. Times of the drive mean nothing.
@@ -12,7 +14,7 @@
 # KERNEL, LIMIT_S and MEMORY are those of scripts/guest.sh.
 set -euo pipefail
 
-[ $# -le 2 ] || { sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -le 2 ] || { sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2; }
 subject='cost of NVMe'
 . "$(dirname "$0")/guest.sh"
 
@@ -21,11 +23,20 @@ guest_begin
 cost=$( (cd "$root" && cargo build --quiet --locked --release -p situ-device --example cost --message-format=json) |
     sed -n 's|.*"executable":"\([^"]*\)".*|\1|p' | tail -1)
 guest_add_program "$cost"
+what=${WHAT:-}
+drive=driver=null-co,node-name=drive,size=67108864,latency-ns=2000000,read-zeroes=on
+if [ "$what" = gets ]; then
+    gets=$( (cd "$root" && cargo build --quiet --locked --release -p situ-cache --example flash_read --message-format=json) |
+        sed -n 's|.*"executable":"\([^"]*\)".*|\1|p' | tail -1)
+    guest_add_program "$gets"
+    truncate -s 64M "$folder/drive"
+    drive=driver=file,node-name=drive,filename=$folder/drive
+fi
 guest_add "$(command -v strace)"
 guest_modules vfio-pci vfio_iommu_type1 nvme
 
 {
-    printf 'cost=%q strace=%q runs=%q only=%q\n' "$cost" "$(command -v strace)" "${1:-3}" "${2:-}"
+    printf 'cost=%q strace=%q runs=%q only=%q what=%q gets=%q\n' "$cost" "$(command -v strace)" "${1:-3}" "${2:-}" "$what" "${gets:-}"
     cat <<'INIT'
 hostname cost
 modprobe -a vfio-pci vfio_iommu_type1
@@ -37,7 +48,12 @@ measure() {
   local path=$1 backend=$2 way=$3 name=$4
   case $name in *"$only"*) ;; *) return ;; esac
   echo "way $name"
-  for number in $(seq "$runs"); do run cost $path $backend $way; done
+  if [ "$what" = gets ]; then
+    [ $way = look ] || for number in $(seq "$runs"); do run "$gets" $path 64 $backend; done
+    return
+  fi
+  for number in $(seq "$runs"); do run cost $path $backend $way $what; done
+  [ -z "$what" ] || return 0
   for kind in read write durable; do
     for count in 1 8; do
       "$strace" -f -o /tmp/trace cost $path $backend $way $kind $count 100 >/dev/null || exit
@@ -86,7 +102,7 @@ INIT
 # The drive holds nothing, and takes 2 ms, so that the program has always gone to sleep. Without `erms`, the kernel copies words with `rep`,
 # and not bytes. The kernel's own driver works past the IOMMU (iommu=pt), and the driver in user space through it.
 guest_boot -machine q35,accel=tcg,kernel-irqchip=split -smp 1 -cpu max,-erms -icount shift=0,sleep=on \
-    -device intel-iommu,intremap=on,caching-mode=on -blockdev null-co,node-name=drive,size=67108864,latency-ns=2000000,read-zeroes=on \
+    -device intel-iommu,intremap=on,caching-mode=on -blockdev "$drive" \
     -device nvme,id=nvme,drive=drive,serial=cost,addr=4,write-cache=on \
     -append "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable clocksource=tsc intel_iommu=on iommu=pt" <"$folder/commands" |
     tee "$folder/figures"

@@ -8,6 +8,7 @@
 //!    everything durable.
 
 mod messages;
+mod pin;
 
 use crate::DONE;
 use crate::administrator::Commands;
@@ -25,7 +26,8 @@ use crate::verifying::{Schedule, Verifying};
 use crate::watch::NodeWatch;
 use messages::Messages;
 use serde::Serialize;
-use situ::{Options, VALUE_LOG_MIN_BYTES, cache};
+use situ::hash::HashStoreBuilder;
+use situ::{Options, StoreBuilder, VALUE_LOG_MIN_BYTES, cache};
 use situ_base::lock;
 use situ_server::{
     AdminSocket, CacheEngine, CaughtSignals, Engine, FOLLOWS_BYTES_MIN, HashEngine, OnTrouble, Server, ServerOptions,
@@ -116,7 +118,9 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
     let slow_ms = options.slow_ms.unwrap_or(SLOW_MS);
     store_options.slow_operation = (slow_ms > 0).then(|| Duration::from_millis(slow_ms));
     store_options.listener = Some(Arc::clone(&serving.messages) as _);
+    let env = options.pin.then(pin::pinned).transpose()?;
     let engine = StoreEngine::open_by(store_options, |builder| {
+        let builder = env.into_iter().fold(builder, StoreBuilder::env);
         let builder = options.fast_disk.iter().fold(builder, TieredBuilder::fast_disk);
         home.open_with(builder, offload)
     });
@@ -182,6 +186,8 @@ fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Out
     let messages = Arc::clone(&serving.messages);
     let tell = move |event: &situ::hash::HashEvent| messages.line(&event.to_string());
     let builder = hash::builder(options.engine.buckets.as_deref(), true).on_event(Arc::new(tell));
+    let env = options.pin.then(pin::pinned).transpose()?;
+    let builder = env.into_iter().fold(builder, HashStoreBuilder::env);
     let engine = HashEngine::open(directory, builder, durability(options.sync)).map_err(|error| {
         Failure::hash(format!("cannot open the store in {}", directory.display()), directory, &error)
     })?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cost PATH BACKEND look|wait                          measures
+//! cost PATH BACKEND look|wait lengths                  measures reads of 4 KiB to 1 MiB, in pieces of 128 KiB
 //! cost PATH BACKEND look|wait KIND IN_FLIGHT ROUNDS    does such rounds between the lines `begin` and `end`
 //! ```
 //!
@@ -23,6 +24,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 const BYTES: u64 = 4096;
+/// The cache reads values from flash in such pieces, all in flight at once.
+const PIECE_BYTES: u64 = 128 << 10;
+const LENGTHS: [u64; 6] = [4 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10, 1 << 20];
 /// The part of the device that is used.
 const SPAN: u64 = 16 << 20;
 /// Drives in a virtual machine answer within that time.
@@ -56,7 +60,8 @@ struct Round {
 impl Run {
     fn op(&mut self) -> Op {
         self.page += 17;
-        let offset = self.page * BYTES % SPAN;
+        let bytes = self.spare.last().map_or(BYTES, |buffer| buffer.len() as u64);
+        let offset = self.page * bytes % SPAN;
         match self.kind {
             "read" => Op::Read { offset },
             kind => Op::Write { offset, durable: kind == "durable" },
@@ -146,8 +151,8 @@ fn median(mut times: Vec<Duration>, clock: Duration, count: usize) -> f64 {
     middle.as_nanos() as f64 / count as f64
 }
 
-fn measure(run: &mut Run) -> Outcome<String> {
-    let count = run.spare.len();
+/// Measures rounds, each of which does `count` operations, whatever the pieces.
+fn measure(run: &mut Run, count: usize) -> Outcome<String> {
     let clock = clock();
     // The console works on in the background with what was printed last.
     std::thread::sleep(Duration::from_millis(300));
@@ -178,10 +183,11 @@ fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (path, backend, way, only) = match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [path, backend, way] => (*path, *backend, *way, None),
+        [path, backend, way, "lengths"] => (*path, *backend, *way, Some(("lengths", 1, 0))),
         [path, backend, way, kind, count, rounds] => {
             (*path, *backend, *way, Some((*kind, count.parse::<u32>()?, rounds.parse::<u64>()?)))
         }
-        _ => return Err("usage: cost PATH BACKEND look|wait [KIND IN_FLIGHT ROUNDS]".into()),
+        _ => return Err("usage: cost PATH BACKEND look|wait [lengths | KIND IN_FLIGHT ROUNDS]".into()),
     };
     let backend = match backend {
         "automatic" => Backend::Automatic,
@@ -196,13 +202,22 @@ fn main() -> Outcome<()> {
     };
     let device = open(Path::new(path), OpenOptions { backend, ..OpenOptions::default() })?;
     let _lock = device.lock()?;
-    let begin = |kind, count: u32| -> Outcome<Run> {
-        let spare = (0..count).map(|_| Buffer::new(BYTES as usize)).collect();
+    let begin = |kind, count: u32, bytes: u64| -> Outcome<Run> {
+        let spare = (0..count).map(|_| Buffer::new(bytes as usize)).collect();
         Ok(Run { queue: device.queue(count)?, kind, waits, spare, done: Vec::with_capacity(count as usize), page: 0 })
     };
+    if let Some(("lengths", ..)) = only {
+        println!("{}", device.describe());
+        for bytes in LENGTHS {
+            let pieces = bytes.div_ceil(PIECE_BYTES);
+            let figures = measure(&mut begin("read", pieces as u32, bytes / pieces)?, 1)?;
+            println!("{way}, read of {} KiB, 1 in flight: {figures}", bytes >> 10);
+        }
+        return Ok(());
+    }
     if let Some((kind, count, rounds)) = only {
         let kind = KINDS.into_iter().find(|known| *known == kind).ok_or("KIND is read, write or durable")?;
-        let mut run = begin(kind, count)?;
+        let mut run = begin(kind, count, BYTES)?;
         (0..WARM_UP).try_for_each(|_| run.round().map(drop))?;
         println!("begin");
         (0..rounds).try_for_each(|_| run.round().map(drop))?;
@@ -214,7 +229,7 @@ fn main() -> Outcome<()> {
     println!("a loop of 2000 instructions: {} ns", time_of_loop(1000).as_nanos());
     for kind in KINDS {
         for count in [1, 8] {
-            let figures = measure(&mut begin(kind, count)?)?;
+            let figures = measure(&mut begin(kind, count, BYTES)?, count as usize)?;
             println!("{way}, {kind}, {count} in flight: {figures}");
         }
     }

@@ -38,8 +38,13 @@ enum Step {
     /// No trial; so many windows are left of the rest.
     Rest(u32),
     Before,
-    Tried { before: f64 },
-    After { before: f64, tried: f64 },
+    Tried {
+        before: f64,
+    },
+    After {
+        before: f64,
+        tried: f64,
+    },
 }
 
 /// The average gain of one write more in flight.
@@ -95,14 +100,6 @@ impl Depth {
         }
     }
 
-    /// Allows up to `max` writes in flight from now on.
-    pub(crate) fn set_max(&mut self, max: usize) {
-        self.max = max.max(1);
-        self.chosen = self.chosen.min(self.max);
-        self.gains.clear();
-        (self.step, self.rest) = (Step::Rest(REST_MIN), REST_MIN);
-    }
-
     /// Returns the number of writes in flight to keep now.
     pub(crate) fn now(&self) -> usize {
         match self.step {
@@ -154,8 +151,7 @@ impl Depth {
 
     /// Takes the rates of a trial: with the number in use, and with the other one.
     fn decide(&mut self, used: f64, tried: f64) -> Step {
-        let (fewer, more, number) =
-            if self.up { (used, tried, self.chosen) } else { (tried, used, self.chosen - 1) };
+        let (fewer, more, number) = if self.up { (used, tried, self.chosen) } else { (tried, used, self.chosen - 1) };
         if self.gains.len() < number {
             self.gains.resize(number, Gain::default());
         }

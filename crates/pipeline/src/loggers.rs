@@ -36,9 +36,10 @@ const WAITING_MIN: usize = 4;
 
 /// The state that the callers' threads and the loggers share.
 pub(crate) struct Loggers {
-    /// True if the log is to have one write in flight at a time.
-    is_serial: bool,
+    /// The most log writes in flight that are calls. With 1, the log has one in flight in any case.
     max: usize,
+    /// A simulated run is too short for trials. It begins with the most in flight.
+    begins_high: bool,
     events: [Arc<dyn Event>; LOGGERS_MAX],
     /// Loggers in the middle of a turn.
     at_work: AtomicUsize,
@@ -67,19 +68,22 @@ struct LoggerQueue {
 impl Loggers {
     pub(crate) fn new(env: &Env, max: usize) -> Loggers {
         let max = max.clamp(1, LOGGERS_MAX);
-        // A simulated run is too short for trials, and is to see as much as possible in flight.
-        let first = if env.executor.is_machine() { 1 } else { max };
+        let begins_high = !env.executor.is_machine();
         Loggers {
-            is_serial: max == 1,
             max,
+            begins_high,
             events: std::array::from_fn(|_| env.executor.event()),
             at_work: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
-            depth: AtomicUsize::new(first),
-            trials: Mutex::new(Depth::new(max, first)),
+            depth: AtomicUsize::new(if begins_high { max } else { 1 }),
+            trials: Mutex::new(Loggers::trials(max, begins_high)),
             queue: LoggerQueue::default(),
         }
+    }
+
+    fn trials(max: usize, begins_high: bool) -> Depth {
+        Depth::new(max, if begins_high { max } else { 1 })
     }
 
     /// Notes that there is one more request for the loggers.
@@ -92,10 +96,10 @@ impl Loggers {
         if !self.queue.is_used.load(Ordering::Relaxed) {
             let next = self.at_work.load(Ordering::Relaxed).clamp(1, LOGGERS_MAX - 1);
             self.events[next].notify();
-        } else if self.queue.is_waited_for.swap(false, Ordering::SeqCst)
-            && let Some(watch) = &*lock(&self.queue.watch)
-        {
-            watch.wake();
+        } else if self.queue.is_waited_for.swap(false, Ordering::SeqCst) {
+            // No lock is held across a wake.
+            let watch = lock(&self.queue.watch).clone();
+            watch.into_iter().for_each(|watch| watch.wake());
         }
     }
 
@@ -131,8 +135,9 @@ impl Loggers {
     pub(crate) fn use_queue(&self, watch: Option<Arc<dyn Watch>>) {
         let is_used = watch.is_some();
         *lock(&self.queue.watch) = watch;
-        if self.queue.is_used.swap(is_used, Ordering::Relaxed) != is_used && !self.is_serial {
-            lock(&self.trials).set_max(if is_used { FLIGHTS_MAX } else { self.max });
+        if self.queue.is_used.swap(is_used, Ordering::Relaxed) != is_used && self.max > 1 {
+            let max = if is_used { FLIGHTS_MAX } else { self.max };
+            *lock(&self.trials) = Loggers::trials(max, self.begins_high);
         }
     }
 

@@ -10,6 +10,7 @@ mod checkpoints;
 mod crash;
 mod damage;
 mod guests;
+mod log_writes;
 mod model;
 mod page;
 mod submitted;

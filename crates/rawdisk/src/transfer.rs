@@ -485,7 +485,9 @@ impl Transfers {
         }
         let begun = self.env.clock.now();
         let result = match places {
-            &[place] if place.pages as usize * PAGE_BYTES >= skip + into.len() => self.read_short(place, skip, into),
+            &[place] if (skip + into.len()..=self.piece_bytes()).contains(&(place.pages as usize * PAGE_BYTES)) => {
+                self.read_short(place, skip, into)
+            }
             _ => self.read_pieces(places, skip, into),
         };
         self.quickness.note(self.env.clock.now().saturating_sub(begun));

@@ -143,6 +143,10 @@ pub(crate) struct ServeOptions {
     /// How much --verify-every reads in a second at most
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = parse_bytes)]
     pub(crate) verify_rate: u64,
+    /// Keep a quarter of the processors for the threads that write the log and wait for reads, and the others for all
+    /// other threads. It is for a disk that answers within tens of microseconds, and needs four processors
+    #[arg(long)]
+    pub(crate) pin: bool,
     /// Size up to which finished log files stay for `situ changes` and `situ follow`: 128M to 512M, or 0 for none. Each
     /// flush, checkpoint and backup ends a file, which takes some 65M. The store remembers the size
     /// [default: what the store remembers, and 0 in a new one]
@@ -355,6 +359,7 @@ impl ServeOptions {
             &[
                 (self.engine.buckets.is_some(), "--buckets"),
                 (self.sync, "--sync"),
+                (self.pin, "--pin"),
                 (self.directory.is_given(), "a directory"),
             ],
         )

@@ -1,5 +1,7 @@
-//! One to three loggers carry asynchronous writes: one as a rule, and more where a second write in flight pays. What is seen
-//! is the log's area of a fast disk without a file system: each logger has at most one of the short writes here in flight.
+//! Loggers carry asynchronous writes: one thread with several log writes in flight where the disk has a queue for them, and
+//! one to three threads where a write is a call. What is seen is the log's area of a fast disk without a file system.
+//!
+//! A simulated run is too short for the trials that decide how many are in flight: it begins with the most.
 
 use crate::common::raw::{JOURNAL, PAGE, formatted, volume};
 use crate::common::watched::{Seen, Watched};
@@ -14,17 +16,22 @@ use std::time::Duration;
 const LOG_PAGES: u64 = 400;
 /// As in `loggers.rs`.
 const LOGGERS_MAX: usize = 3;
+const FLIGHTS_MAX: usize = 8;
 
-/// A store with its log on a fast disk that takes one to two times so long for an operation.
-fn with_log_on(seed: u64, latency: Duration, ablation: Ablation, test: impl FnOnce(&Env, &Store, &Watched) + Send) {
+/// One to two times so long takes an operation of the fast disk.
+const LATENCY: Duration = Duration::from_micros(200);
+
+/// A store with its log on a fast disk, which has queues for log writes or not.
+fn with_log(seed: u64, queues: bool, ablation: Ablation, test: impl FnOnce(&Env, &Store, &Watched) + Send) {
     let sim = SimExecutor::new(seed);
     let env = sim.env();
     sim.run(|| {
-        let device = formatted(&env, FaultPlan::none().latency(latency..2 * latency), 2 * LOG_PAGES, LOG_PAGES);
+        let device = formatted(&env, FaultPlan::none().latency(LATENCY..2 * LATENCY), 2 * LOG_PAGES, LOG_PAGES);
         // Behind the journal is the log's area, aligned.
         let first = JOURNAL.end.next_multiple_of(16 * PAGE);
         assert_eq!(volume(&env, &device).unwrap().report().log.bytes, LOG_PAGES * PAGE);
         let watched = Watched::new(&device, first..first + LOG_PAGES * PAGE);
+        let watched = if queues { watched.with_watches() } else { watched };
         let fast =
             RawVolume::open(Arc::new(watched.clone()), env.clone(), RawOptions { cache_bytes: 1 << 20 }).unwrap();
         let home = SimVolume::new(&env, FaultPlan::none(), seed);
@@ -66,13 +73,13 @@ fn few(env: &Env, store: &Store, watched: &Watched) -> Seen {
     watched.take()
 }
 
-/// With many writes under way on a disk that takes its time there are two or three loggers, each with a write in flight;
-/// with one at a time there is one, before and after.
+/// With many writes under way there are two or three loggers, each with a write in flight; with one at a time there is
+/// one, before and after.
 #[test]
-fn a_second_logger_works_where_it_pays() {
+fn a_second_logger_works_where_a_write_is_a_call() {
     let mut most = 0;
     for_each_seed(1, 10, |seed| {
-        with_log_on(seed, Duration::from_micros(200), Ablation::default(), |env, store, watched| {
+        with_log(seed, false, Ablation::default(), |env, store, watched| {
             for _ in 0..2 {
                 let seen = few(env, store, watched);
                 assert!(seen.writes >= 50 && seen.together == 1 && seen.threads.len() == 1, "little load: {seen:?}");
@@ -87,15 +94,23 @@ fn a_second_logger_works_where_it_pays() {
     assert_eq!(most, LOGGERS_MAX, "there are up to three");
 }
 
-/// A disk that is faster than two switches of threads is waited for by one.
+/// The same with a queue: one thread has them all in flight.
 #[test]
-fn a_fast_disk_has_one_logger_however_much_is_to_do() {
+fn one_logger_has_many_writes_in_flight_where_the_disk_has_a_queue() {
+    let mut most = 0;
     for_each_seed(1, 10, |seed| {
-        with_log_on(seed, Duration::from_micros(5), Ablation::default(), |env, store, watched| {
-            let seen = many(env, store, watched, Duration::from_nanos(200));
-            assert!(seen.together == 1 && seen.threads.len() == 1, "{seen:?}");
+        with_log(seed, true, Ablation::default(), |env, store, watched| {
+            for _ in 0..2 {
+                let seen = few(env, store, watched);
+                assert!(seen.writes >= 50 && seen.together == 1 && seen.threads.len() == 1, "little load: {seen:?}");
+                let seen = many(env, store, watched, Duration::from_micros(10));
+                assert!((4..=FLIGHTS_MAX).contains(&seen.together), "much load: {seen:?}");
+                assert_eq!(seen.threads.len(), 1, "much load: {seen:?}");
+                most = most.max(seen.together);
+            }
         });
     });
+    assert_eq!(most, FLIGHTS_MAX);
 }
 
 /// What the ablation of the parallel log takes away.
@@ -103,7 +118,7 @@ fn a_fast_disk_has_one_logger_however_much_is_to_do() {
 fn a_serial_log_has_one_logger_and_one_write_in_flight() {
     for_each_seed(1, 10, |seed| {
         let ablation = Ablation { serial_log: true };
-        with_log_on(seed, Duration::from_micros(200), ablation, |env, store, watched| {
+        with_log(seed, seed % 2 == 0, ablation, |env, store, watched| {
             let seen = many(env, store, watched, Duration::from_micros(10));
             assert!(seen.together == 1 && seen.threads.len() == 1, "{seen:?}");
         });

@@ -88,9 +88,4 @@ fn one_is_all_that_a_serial_log_has() {
     let mut depth = Depth::new(1, 1);
     run(&mut depth, SECOND, |depth| rate(depth, 0.5));
     assert_eq!(depth.now(), 1);
-    depth.set_max(3);
-    run(&mut depth, SECOND, |depth| rate(depth, 0.5));
-    assert_eq!(depth.chosen, 3);
-    depth.set_max(2);
-    assert_eq!(depth.now(), 2);
 }

@@ -1,6 +1,6 @@
 //! A simulated device that is watched: how many writes of a part of it are in flight, and who has submitted them.
 
-use situ_device::{Buffer, Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
+use situ_device::{Buffer, Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket, Watch};
 use situ_sim::SimDevice;
 use std::collections::HashSet;
 use std::io;
@@ -26,11 +26,17 @@ pub struct Watched {
     device: SimDevice,
     part: Range<u64>,
     seen: Arc<Mutex<Seen>>,
+    /// True if its queues have watches, so that one thread can have several log writes in flight.
+    has_watches: bool,
 }
 
 impl Watched {
     pub fn new(device: &SimDevice, part: Range<u64>) -> Watched {
-        Watched { device: device.clone(), part, seen: Arc::default() }
+        Watched { device: device.clone(), part, seen: Arc::default(), has_watches: false }
+    }
+
+    pub fn with_watches(self) -> Watched {
+        Watched { has_watches: true, ..self }
     }
 
     /// What was seen since the last call.
@@ -105,5 +111,9 @@ impl Queue for WatchedQueue {
         let count = self.queue.wait(done, timeout);
         self.note_landed(&done[before..]);
         count
+    }
+
+    fn watch(&mut self) -> io::Result<Option<Arc<dyn Watch>>> {
+        if self.device.has_watches { self.queue.watch() } else { Ok(None) }
     }
 }
