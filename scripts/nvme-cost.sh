@@ -129,7 +129,18 @@ awk '
             if (word[i] == "all") all[key] = all[key] " " word[i + 1]
         }
     }
+    /^\{"value_bytes":/ {
+        match($0, /"value_bytes":[0-9]+/); bytes = substr($0, RSTART + 14, RLENGTH - 14)
+        match($0, /"busy_ns":[0-9]+/); key = way " | " bytes
+        if (!(key in gets)) of_gets[++get_count] = key
+        gets[key] = gets[key] " " substr($0, RSTART + 10, RLENGTH - 10)
+    }
     END {
+        if (get_count) {
+            print "\n| way | bytes of a value | instructions of a get |\n|---|---|---|"
+            for (i = 1; i <= get_count; i++) print "| " of_gets[i] " | " row(gets[of_gets[i]]) " |"
+            exit
+        }
         print "\n| way | operation | in flight | submit | poll | all | system calls |\n|---|---|---|---|---|---|---|"
         for (i = 1; i <= count; i++) {
             key = keys[i]

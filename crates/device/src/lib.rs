@@ -48,6 +48,7 @@ pub use flock::Flocked;
 pub use name::{absolute, is_pci_name};
 pub use nature::{Compresses, Nature};
 pub use open::{Backend, OpenOptions, open};
+pub use spin::fix_spinning_limit;
 pub use uring::{FileRead, FileReads};
 pub use waiter::Waiter;
 pub use watch::Watch;

@@ -130,10 +130,16 @@ pub(crate) struct Permit;
 
 static SPINNING: AtomicUsize = AtomicUsize::new(0);
 
+/// Fixes the number of threads that may spin at a time: half of the processors that the calling thread may use now.
+/// Without this call, the first thread that spins fixes it.
+pub fn fix_spinning_limit() -> usize {
+    static MOST: OnceLock<usize> = OnceLock::new();
+    *MOST.get_or_init(|| std::thread::available_parallelism().map_or(0, |cores| cores.get() / 2))
+}
+
 impl Permit {
     pub(crate) fn take() -> Option<Permit> {
-        static MOST: OnceLock<usize> = OnceLock::new();
-        let most = *MOST.get_or_init(|| std::thread::available_parallelism().map_or(0, |cores| cores.get() / 2));
+        let most = fix_spinning_limit();
         let taken = SPINNING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < most).then_some(n + 1));
         taken.ok().map(|_| Permit)
     }

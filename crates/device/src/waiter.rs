@@ -4,15 +4,15 @@
 //! 2. Then it sleeps by the queue's [`Watch`]. A thread that calls makes its condition true first, and wakes the watch
 //!    after that.
 //!
-//! A caller whose call is seen while the thread spins may still wake the watch. The next sleep then ends at once, and
-//! the thread sleeps again.
+//! The watch may have been woken for what the spinning thread has found already. So the thread sleeps again until there
+//! is something new.
 
 use crate::spin::{Spinner, spin_unless};
 use crate::{Completion, Queue, Watch};
 use situ_base::Env;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The longest sleep: a queue has to be looked at now and then, for what takes too long.
 const SLICE: Duration = Duration::from_millis(100);
@@ -45,21 +45,24 @@ impl Waiter {
         if found > 0 || is_called() {
             return found;
         }
-        let began = Instant::now();
+        let began = self.env.clock.now();
         if self.env.executor.is_machine() {
             let found = spin_unless(&mut self.spinner, SLICE, || queue.poll(done), is_called);
             if found > 0 {
                 return found;
             }
         }
-        if is_called() {
-            return 0;
+        loop {
+            let waited = self.env.clock.now().saturating_sub(began);
+            if is_called() || waited >= SLICE {
+                return 0;
+            }
+            self.watch.wait(Some(SLICE - waited));
+            let found = queue.poll(done);
+            if found > 0 {
+                self.spinner.slept(self.env.clock.now().saturating_sub(began));
+                return found;
+            }
         }
-        self.watch.wait(Some(SLICE));
-        let found = queue.poll(done);
-        if found > 0 {
-            self.spinner.slept(began.elapsed());
-        }
-        found
     }
 }

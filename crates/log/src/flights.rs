@@ -22,6 +22,18 @@ use std::sync::Arc;
 #[cfg(doc)]
 use situ_storage::PageFile;
 
+/// The outcome of the beginning of a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Submitted {
+    /// The write is in flight.
+    InFlight,
+    /// No page waits.
+    Nothing,
+    /// As many writes are in flight as may be, those to the file before have to land first, or only
+    /// [`Log::commit`] can do it.
+    Later,
+}
+
 /// A write in flight, and its owner's note on it.
 struct Flight<N> {
     number: u64,
@@ -36,56 +48,60 @@ pub struct Flights<N> {
     log: Arc<Log>,
     /// The file of the queue, and the queue if the file has one.
     queue: Option<(u64, Option<Box<dyn PageQueue>>)>,
-    in_air: Vec<Flight<N>>,
+    in_flight: Vec<Flight<N>>,
     ended: Vec<(u64, Result<()>)>,
 }
 
 impl Log {
     /// Returns what keeps writes in flight for one thread.
     pub fn flights<N>(self: &Arc<Log>) -> Flights<N> {
-        Flights { log: Arc::clone(self), queue: None, in_air: Vec::new(), ended: Vec::new() }
+        Flights { log: Arc::clone(self), queue: None, in_flight: Vec::new(), ended: Vec::new() }
     }
 }
 
 impl<N> Flights<N> {
     /// Returns the number of writes in flight.
     pub fn count(&self) -> usize {
-        self.in_air.len()
+        self.in_flight.len()
     }
 
-    /// Returns the note on the write that was begun last, while it is in flight.
-    pub fn newest(&mut self) -> Option<&mut N> {
-        self.in_air.last_mut().map(|flight| &mut flight.note)
+    /// Returns true if so many pages wait that a write of them need not wait for more.
+    pub fn has_full_write(&self) -> bool {
+        self.log.lock().has_full_chunk()
     }
 
     /// Begins to write the first pages that wait, and does not wait for the disk. With [`Durability::Synced`], they are
-    /// durable when the write has landed.
-    ///
-    /// # Errors
-    /// The note comes back. Nothing waits, as many writes are in flight as may be, or [`Log::commit`] has to do it.
-    pub fn begin(&mut self, durability: Durability, note: N) -> std::result::Result<(), N> {
-        let Some(file) = self.log.lock().flies_next(durability) else { return Err(note) };
+    /// durable when the write has landed. `note` gets the number of records that begin in them,
+    /// and the durability.
+    pub fn begin(
+        &mut self,
+        durability: impl FnOnce() -> Durability,
+        note: impl FnOnce(usize, Durability) -> N,
+    ) -> Submitted {
+        let Some(file) = self.log.lock().next_file() else { return Submitted::Nothing };
         if self.queue.as_ref().is_none_or(|(number, _)| *number != file.number) && !self.open(&file) {
-            return Err(note);
+            return Submitted::Later;
         }
-        let Some((number, Some(queue))) = &mut self.queue else { return Err(note) };
+        let Some((number, Some(queue))) = &mut self.queue else { return Submitted::Later };
+        let durability = durability();
         let mut state = self.log.lock();
         // Another thread may have written it.
-        if state.flies_next(durability).is_none_or(|file| file.number != *number) {
-            return Err(note);
+        if state.next_file().is_none_or(|file| file.number != *number) || !state.may_submit(durability) {
+            return Submitted::Later;
         }
         let mut flight = state.take(durability == Durability::Synced);
         drop(state);
         let chunk = &mut flight.chunk;
         chunk.seal(flight.durable_before);
+        let note = note(chunk.records, durability);
         let number = queue.begin(u64::from(chunk.first_page), chunk.bytes(), flight.durable);
-        self.in_air.push(Flight { number, flight, note });
-        Ok(())
+        self.in_flight.push(Flight { number, flight, note });
+        Submitted::InFlight
     }
 
     /// Opens the queue of a file. Returns false if it cannot be opened yet.
     fn open(&mut self, file: &LogFile) -> bool {
-        if !self.in_air.is_empty() {
+        if !self.in_flight.is_empty() {
             return false;
         }
         // The next one may be the same queue.
@@ -94,8 +110,16 @@ impl<N> Flights<N> {
         true
     }
 
-    /// Returns true if the file that was written to last has no queue, so that only calls write to it.
-    pub fn is_called(&self) -> bool {
+    /// Gives the queue back, as nothing is in flight. It keeps the file, which may be removed meanwhile.
+    pub fn rest(&mut self) {
+        assert!(self.in_flight.is_empty(), "{} writes are in flight", self.in_flight.len());
+        if matches!(self.queue, Some((_, Some(_)))) {
+            self.queue = None;
+        }
+    }
+
+    /// Returns true if the file that is written next has no queue, as far as is known: only calls write to it.
+    pub fn has_no_queue(&self) -> bool {
         matches!(self.queue, Some((_, None)))
     }
 
@@ -114,8 +138,9 @@ impl<N> Flights<N> {
         queue.wait(&mut self.ended, is_called);
         let mut landed = Vec::with_capacity(self.ended.len());
         for (number, outcome) in self.ended.drain(..) {
-            let Some(index) = self.in_air.iter().position(|flight| flight.number == number) else { continue };
-            let Flight { flight, note, .. } = self.in_air.remove(index);
+            let index = self.in_flight.iter().position(|flight| flight.number == number);
+            let index = index.expect("the queue ends what it was given, and once");
+            let Flight { flight, note, .. } = self.in_flight.remove(index);
             self.log.land(flight, outcome);
             landed.push(note);
         }
@@ -127,7 +152,7 @@ impl<N> Drop for Flights<N> {
     /// Waits for the writes in flight: other threads may wait for the positions that they bring. A thread that panics
     /// leaves that to the queue, and the positions never come.
     fn drop(&mut self) {
-        while !self.in_air.is_empty() && !std::thread::panicking() {
+        while !self.in_flight.is_empty() && !std::thread::panicking() {
             self.wait(&|| false);
         }
     }

@@ -40,7 +40,7 @@ mod page;
 mod recover;
 mod state;
 
-pub use flights::Flights;
+pub use flights::{Flights, Submitted};
 pub use follow::FileFollower;
 pub use inspect::{Page, Pages, inspect};
 pub use log::Log;

@@ -14,8 +14,9 @@
 //! 3. A logger takes all that wait, writes them, applies and publishes them. It goes on while there are more; a further
 //!    logger goes on only while it pays.
 //!
-//! **Invariant.** The first logger never sleeps while something waits: it is woken for each write, whatever the others
-//! do. So the counts here may be off by what happens at the same moment, and only speed depends on them.
+//! **Invariant.** The first logger never rests while something waits: it is woken for each write, whatever the others do.
+//! While it waits for the disk, what waits is begun at the latest when that wait ends. So the counts here may be off by
+//! what happens at the same moment, and only speed depends on them.
 //!
 //! **Idle**: all sleep. **Failure**: as in `stages.rs`; loggers go on after it, because every waiting caller is owed an
 //! answer.
@@ -23,14 +24,17 @@
 use crate::depth::Depth;
 use situ_base::{Env, Event, lock};
 use situ_device::Watch;
+use situ_log::Durability;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The number of threads: calls of the disk in flight at a time.
 pub const LOGGERS_MAX: usize = 3;
-/// Writes that one logger has in flight. The log has so many by default.
+/// Writes that one logger has in flight: as many as a log has, by default.
 const FLIGHTS_MAX: usize = 8;
+/// So many writes in a row without a request that wants durability, before the first one is not durable.
+const BUFFERED_MIN: usize = 64;
 /// Fewer requests than this are not worth a call of their own.
 const WAITING_MIN: usize = 4;
 
@@ -43,9 +47,9 @@ pub(crate) struct Loggers {
     events: [Arc<dyn Event>; LOGGERS_MAX],
     /// Loggers in the middle of a turn.
     at_work: AtomicUsize,
-    /// Requests that no logger has taken.
+    /// Requests whose pages no logger has begun to write.
     waiting: AtomicUsize,
-    /// Requests that loggers have taken and whose pages are not on the disk.
+    /// Requests whose pages loggers have begun to write.
     in_flight: AtomicUsize,
     /// The number of log writes in flight to keep, as the trials say.
     depth: AtomicUsize,
@@ -60,6 +64,10 @@ struct LoggerQueue {
     is_used: AtomicBool,
     /// Writes in it.
     flights: AtomicUsize,
+    /// True if a request has come since the logger looked.
+    is_called: AtomicBool,
+    /// Writes without durability in a row, as no request wanted more.
+    buffered: AtomicUsize,
     /// The logger waits for the disk, and no thread has ended that wait.
     is_waited_for: AtomicBool,
     watch: Mutex<Option<Arc<dyn Watch>>>,
@@ -78,7 +86,7 @@ impl Loggers {
             in_flight: AtomicUsize::new(0),
             depth: AtomicUsize::new(if begins_high { max } else { 1 }),
             trials: Mutex::new(Loggers::trials(max, begins_high)),
-            queue: LoggerQueue::default(),
+            queue: LoggerQueue { buffered: AtomicUsize::new(BUFFERED_MIN), ..LoggerQueue::default() },
         }
     }
 
@@ -88,7 +96,8 @@ impl Loggers {
 
     /// Notes that there is one more request for the loggers.
     pub(crate) fn call(&self) {
-        self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.queue.is_called.store(true, Ordering::SeqCst);
         self.events[0].notify();
         if !self.another_pays() {
             return;
@@ -110,25 +119,46 @@ impl Loggers {
         if depth == 1 {
             return false;
         }
-        let waiting = self.waiting.load(Ordering::SeqCst);
+        let waiting = self.waiting.load(Ordering::Relaxed);
         let in_flight = self.in_flight.load(Ordering::Relaxed);
         match self.queue.is_used.load(Ordering::Relaxed) {
-            true => {
-                let flights = self.queue.flights.load(Ordering::Relaxed);
-                // Each write its share.
-                waiting > 0 && flights < depth && waiting * depth >= in_flight
-            }
+            true => self.queue.is_called.load(Ordering::SeqCst) && self.has_share(depth, waiting, in_flight),
             false => {
                 (1..depth).contains(&self.at_work.load(Ordering::Relaxed)) && waiting >= in_flight.max(WAITING_MIN)
             }
         }
     }
 
-    /// Returns true if the first logger, which has `flights` writes in its queue, is to begin another one.
-    pub(crate) fn wants_flight(&self, flights: usize) -> bool {
-        let is_first =
-            flights == 0 && self.depth.load(Ordering::Relaxed) > 1 && self.waiting.load(Ordering::SeqCst) > 0;
-        is_first || flights > 0 && self.another_pays()
+    /// Returns true if another write in the queue has its share of the requests.
+    fn has_share(&self, depth: usize, waiting: usize, in_flight: usize) -> bool {
+        let flights = self.queue.flights.load(Ordering::Relaxed);
+        waiting > 0 && flights < depth && waiting * depth >= in_flight
+    }
+
+    /// Notes that the first logger looks for requests.
+    pub(crate) fn look(&self) {
+        self.queue.is_called.store(false, Ordering::SeqCst);
+    }
+
+    /// Returns the number of waiting requests if the first logger is to begin a write in its queue. `has_full_write`
+    /// says that so much waits that more would not go with it.
+    pub(crate) fn wants_flight(&self, has_full_write: impl FnOnce() -> bool) -> Option<usize> {
+        let depth = self.depth.load(Ordering::Relaxed);
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        let flights = self.queue.flights.load(Ordering::Relaxed);
+        let may_begin = depth > 1 && waiting > 0 && flights < depth;
+        let is_worth_it = || {
+            flights == 0 || self.has_share(depth, waiting, self.in_flight.load(Ordering::Relaxed)) || has_full_write()
+        };
+        (may_begin && is_worth_it()).then_some(waiting)
+    }
+
+    /// Returns the durability of the next write in the queue; `is_wanted` says that a request waits for it. A write
+    /// without durability leaves a gap, which only a sync closes when all writes have landed. So it has to be the rule.
+    pub(crate) fn durability(&self, is_wanted: bool) -> Durability {
+        let buffered = if is_wanted { 0 } else { self.queue.buffered.load(Ordering::Relaxed) + 1 };
+        self.queue.buffered.store(buffered, Ordering::Relaxed);
+        if buffered > BUFFERED_MIN { Durability::Buffered } else { Durability::Synced }
     }
 
     /// Notes whether log writes go through a queue of the first logger, and its watch.
@@ -146,13 +176,9 @@ impl Loggers {
         self.queue.flights.store(flights, Ordering::Relaxed);
     }
 
-    /// Notes that the first logger begins to wait for the disk, and wants to know if another write would pay.
-    pub(crate) fn begin_wait(&self) {
-        self.queue.is_waited_for.store(true, Ordering::SeqCst);
-    }
-
-    pub(crate) fn end_wait(&self) {
-        self.queue.is_waited_for.store(false, Ordering::Relaxed);
+    /// Notes whether the first logger waits for the disk, and wants to know if another write would pay.
+    pub(crate) fn set_waited_for(&self, is_waited_for: bool) {
+        self.queue.is_waited_for.store(is_waited_for, Ordering::SeqCst);
     }
 
     /// Returns the event on which logger `number` sleeps.
@@ -190,10 +216,18 @@ impl Loggers {
         taken
     }
 
-    /// Notes that the taken requests wait again.
-    pub(crate) fn put_back(&self, taken: usize) {
-        self.in_flight.fetch_sub(taken, Ordering::Relaxed);
-        self.waiting.fetch_add(taken, Ordering::Relaxed);
+    /// Notes that a logger has taken up to `most` waiting requests. Returns how many it is to give back.
+    pub(crate) fn take_some(&self, most: usize) -> usize {
+        let taken = self.forget(most);
+        self.in_flight.fetch_add(taken, Ordering::Relaxed);
+        taken
+    }
+
+    /// Notes that up to `most` of the waiting requests were carried on by other threads. Returns how many.
+    pub(crate) fn forget(&self, most: usize) -> usize {
+        let forget = |waiting: usize| Some(waiting.saturating_sub(most));
+        let before = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, forget).unwrap_or(0);
+        before.min(most)
     }
 
     /// Notes that the log has finished the taken requests, now.

@@ -38,8 +38,9 @@ use crate::parts::{Batch, Note, Refusal};
 use crate::pipeline::Pipeline;
 use crate::threads::panicked;
 use situ_base::spent::{Part, lap};
-use situ_log::{AppendError, Durability, Flights, Log, Lsn};
+use situ_log::{AppendError, Durability, Flights, Log, Lsn, Submitted};
 use situ_storage::Result as StorageResult;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,16 +75,25 @@ pub(crate) struct Taken {
     durability: Durability,
 }
 
+thread_local! {
+    /// True while this thread wakes futures, and has log writes in flight that only it lands.
+    static LANDS: Cell<bool> = const { Cell::new(false) };
+}
+
 impl<E: Environment> Pipeline<E> {
     /// Makes a blocking write. Returns its last sequence number, or 0 if there was nothing to write. The write is
     /// visible then.
     ///
     /// # Errors
     /// The write was refused and left no trace. Or the store has failed, and the write may be found when the log is
-    /// read back.
+    /// read back. A waker that a logger calls may be refused: it must not wait for a write.
     pub fn write(&self, write: Write<E>, durability: Durability) -> Result<u64, E::Error> {
         if write.is_empty() {
             return self.check_writable().map(|()| 0);
+        }
+        if LANDS.get() {
+            let why = "a waker waits for a write, on the thread that the write would wait for";
+            return Err(Refusal::NoRecord(why.to_owned()).into());
         }
         let _inside = (durability == Durability::Synced).then(|| self.group_commit.enter());
         let request = self.admit(write, durability)?;
@@ -317,39 +327,43 @@ impl<E: Environment> Pipeline<E> {
     /// nothing to do.
     pub(crate) fn keep_flying(&self, flights: &mut Flights<Taken>) -> bool {
         let Some(log) = &self.log else { return false };
-        while self.loggers.wants_flight(flights.count()) {
-            let durability = self.durability_wanted(log);
-            let taken = Taken { requests: self.loggers.take(), at: self.env.clock.now(), durability };
-            if let Err(Taken { requests, .. }) = flights.begin(durability, taken) {
-                let Some(newest) = flights.newest() else {
-                    self.loggers.put_back(requests);
-                    break;
-                };
-                // They lie in the log, and are looked at when the next write lands.
-                newest.requests += requests;
-                break;
+        let loggers = &self.loggers;
+        loggers.look();
+        while let Some(waiting) = loggers.wants_flight(|| flights.has_full_write()) {
+            let at = self.env.clock.now();
+            let durability = || loggers.durability(self.is_durability_wanted(log));
+            match flights.begin(durability, |records, durability| Taken {
+                requests: loggers.take_some(records),
+                at,
+                durability,
+            }) {
+                Submitted::InFlight => {
+                    loggers.set_flights(flights.count());
+                    loggers.use_queue(flights.watch());
+                }
+                Submitted::Nothing => drop(loggers.forget(waiting)),
+                Submitted::Later => break,
             }
-            self.loggers.set_flights(flights.count());
-            self.loggers.use_queue(flights.watch());
         }
         if flights.count() == 0 {
-            if flights.is_called() {
-                self.loggers.use_queue(None);
+            if flights.has_no_queue() {
+                loggers.use_queue(None);
             }
+            flights.rest();
             return self.carry_futures();
         }
-        self.loggers.begin_wait();
-        let landed = flights.wait(&|| self.loggers.another_pays());
-        self.loggers.end_wait();
-        self.loggers.set_flights(flights.count());
+        loggers.set_waited_for(true);
+        let landed = flights.wait(&|| loggers.another_pays());
+        loggers.set_waited_for(false);
+        loggers.set_flights(flights.count());
         if !landed.is_empty() {
-            self.land(log, &landed);
+            self.land(log, &landed, flights.count() > 0);
         }
         true
     }
 
     /// Applies and publishes what landed writes have brought to the disk.
-    fn land(&self, log: &Log, landed: &[Taken]) {
+    fn land(&self, log: &Log, landed: &[Taken], has_more: bool) {
         let now = self.env.clock.now();
         for Taken { requests, at, durability } in landed {
             if *durability == Durability::Synced {
@@ -364,19 +378,17 @@ impl<E: Environment> Pipeline<E> {
             reached.filter(|request| request.is_for_loggers() && request.is_logged(log)).cloned().collect()
         };
         logged.iter().for_each(|request| self.epilogue(request, Ok(())));
+        LANDS.set(has_more);
         self.publish();
+        LANDS.set(false);
     }
 
-    /// Returns the durability that the next log write needs. A request that a write without it has brought to the disk
-    /// counts, too: only a sync makes that one durable, and it has to get its turn.
-    fn durability_wanted(&self, log: &Log) -> Durability {
+    /// Returns true if a request waits to be durable. One that a write without durability has brought to the disk
+    /// counts, too: only a sync makes it durable, and the sync has to get its turn.
+    fn is_durability_wanted(&self, log: &Log) -> bool {
         let durable = log.durable();
         let commit = self.lock_commit();
-        let waiting = commit.pending.iter().rev().take_while(|request| request.lsn() > durable);
-        match waiting.filter(|request| request.is_for_loggers()).any(|request| request.is_synced()) {
-            true => Durability::Synced,
-            false => Durability::Buffered,
-        }
+        commit.pending.iter().rev().take_while(|request| request.lsn() > durable).any(|request| request.is_synced())
     }
 
     /// Runs one turn of a logger: carries on requests of waiting futures. Returns false if there were none.
@@ -405,7 +417,10 @@ impl<E: Environment> Pipeline<E> {
         let mut waiting: Vec<Arc<Request<E>>> = {
             let commit = self.lock_commit();
             let waiting: Vec<_> = commit.pending.iter().filter(|r| r.is_for_loggers()).cloned().collect();
-            if !waiting.is_empty() {
+            if waiting.is_empty() {
+                // Other threads have carried them on.
+                self.loggers.forget(usize::MAX);
+            } else {
                 taken = self.loggers.take();
             }
             waiting

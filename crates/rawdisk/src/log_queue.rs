@@ -1,4 +1,4 @@
-//! A queue of the device for a thread that has several log writes in flight, with the page buffers that it uses again.
+//! A queue of the device for a thread that has several log writes in flight.
 
 use situ_base::Env;
 use situ_device::{Buffer, Completion, Device, Op, Queue, Ticket, Waiter, Watch};
@@ -7,15 +7,12 @@ use std::sync::Arc;
 
 /// Operations that the device has at once for one thread.
 const DEPTH: u32 = 16;
-/// Page buffers that are kept for later writes.
-const SPARE_BUFFERS_MAX: usize = 8;
 
 /// A queue of the device that one thread waits for.
 pub(super) struct LogQueue {
     queue: Box<dyn Queue>,
     waiter: Waiter,
     in_flight: usize,
-    spare: Vec<Buffer>,
     done: Vec<Completion>,
 }
 
@@ -24,7 +21,7 @@ impl LogQueue {
     pub(super) fn open(env: &Env, device: &dyn Device) -> io::Result<Option<LogQueue>> {
         let mut queue = device.queue(DEPTH)?;
         let waiter = Waiter::new(env, &mut *queue)?;
-        Ok(waiter.map(|waiter| LogQueue { queue, waiter, in_flight: 0, spare: Vec::new(), done: Vec::new() }))
+        Ok(waiter.map(|waiter| LogQueue { queue, waiter, in_flight: 0, done: Vec::new() }))
     }
 
     /// Returns the watch that ends a wait.
@@ -39,13 +36,6 @@ impl LogQueue {
     /// Returns true if the device takes no operation now.
     pub(super) fn is_full(&self) -> bool {
         self.in_flight >= DEPTH as usize
-    }
-
-    pub(super) fn copy_of(&mut self, bytes: &[u8]) -> Buffer {
-        let kept = self.spare.iter().position(|buffer| buffer.len() == bytes.len());
-        let mut buffer = kept.map_or_else(|| Buffer::new(bytes.len()), |index| self.spare.swap_remove(index));
-        buffer.copy_from_slice(bytes);
-        buffer
     }
 
     /// Hands an operation to the device.
@@ -69,12 +59,8 @@ impl LogQueue {
         if self.in_flight > 0 {
             self.waiter.wait(&mut *self.queue, &mut self.done, is_called);
         }
-        for Completion { ticket, buffer, result, .. } in self.done.drain(..) {
+        for Completion { ticket, result, .. } in self.done.drain(..) {
             self.in_flight -= 1;
-            if self.spare.len() == SPARE_BUFFERS_MAX {
-                self.spare.remove(0);
-            }
-            self.spare.push(buffer);
             landed(ticket, result);
         }
     }

@@ -21,8 +21,8 @@ pub(super) struct RawPageFile {
     /// Keeps the pages.
     file: Arc<File>,
     name: FileName,
-    path: String,
-    extents: Vec<Extent>,
+    path: Arc<str>,
+    extents: Arc<[Extent]>,
     pages: u64,
     is_log: bool,
 }
@@ -31,13 +31,13 @@ impl RawPageFile {
     /// # Errors
     /// The file's bytes are in the catalogue.
     pub(super) fn new(shared: Arc<Shared>, file: Arc<File>, name: FileName, is_log: bool) -> Result<RawPageFile> {
-        let path = shared.path(name);
+        let path: Arc<str> = shared.path(name).into();
         let (extents, pages) = {
             let meta = file.meta();
             if meta.inline.is_some() {
                 return Err(Error::Invalid(format!("{path} is a small file, without pages; read it as a whole")));
             }
-            (meta.extents.clone(), meta.length / PAGE)
+            (meta.extents.clone().into(), meta.length / PAGE)
         };
         Ok(RawPageFile { shared, file, name, path, extents, pages, is_log })
     }

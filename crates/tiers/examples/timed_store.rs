@@ -10,7 +10,7 @@
 //!
 //! * `driver`: the fast disk is a drive behind a controller in software, by the driver in user space.
 //! * `device`: the same without the driver and the controller. All that follow go without, too.
-//! * `serial-log`: one logger, instead of up to three.
+//! * `serial-log`: the log has one write in flight.
 //! * `blocking`: each put has a thread that waits for it, at most 40 of them.
 //! * `pinned`: level 0 and nothing else goes to the fast disk, whatever the load is.
 //! * `file-system`: the log is in files of a file system in memory. A durable write of theirs waits as long as the

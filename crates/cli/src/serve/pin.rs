@@ -1,8 +1,8 @@
-//! Threads that wait for the disk on processors of their own, and all others on the rest (`--pin`).
+//! Threads that wait for the disk on a quarter of the processors, and all others on the rest (`--pin`).
 //!
-//! A thread that waits for a fast disk looks again and again. On a processor of its own, it takes no time from threads
-//! that serve clients, and none of them holds it up when an answer comes. A quarter of the processors is for loggers and
-//! for threads that poll for reads.
+//! A thread that waits for a fast disk looks again and again. Apart from threads that serve clients, it takes no time
+//! from them, and none of them delays it when an answer comes. These threads are loggers, and threads that poll for
+//! reads. They share their processors: on a machine with four, it is one.
 //!
 //! A thread that is not started here inherits the processors of the thread that starts it.
 
@@ -32,6 +32,8 @@ pub(super) fn pinned() -> Result<Env, Failure> {
         let text = format!("--pin needs {PROCESSORS_MIN} processors, and this process may use {count}");
         return Err(Failure::usage(text));
     }
+    // Before a thread that may use one processor only asks how many there are.
+    situ_device::fix_spinning_limit();
     let executor = Pinned::of(&processors);
     set(&executor.others).map_err(refused)?;
     Ok(Env { executor: Arc::new(executor), ..Env::system() })

@@ -111,6 +111,15 @@ impl Drop for Turn<'_> {
     }
 }
 
+/// Returns the result of a command that may fail, or `None`. A command that was given up is an error: its answer may
+/// still come.
+fn unless_given_up<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error),
+        result => Ok(result.ok()),
+    }
+}
+
 impl NvmeController {
     /// Starts the controller behind a function. Commands that an earlier driver gave to it are lost.
     ///
@@ -182,7 +191,10 @@ impl NvmeController {
         let mut command = command(opcode::DOORBELLS_IN_MEMORY);
         set_long(&mut command, 6, doorbells.values.address());
         set_long(&mut command, 8, doorbells.events.address());
-        Ok(self.run(admin, command).is_ok().then(|| Arc::new(doorbells)))
+        // The controller may write to them from now on. If the command is given up, until it is reset.
+        let doorbells = Arc::new(doorbells);
+        admin.doorbells = Some(Arc::clone(&doorbells));
+        Ok(unless_given_up(self.run(admin, command))?.map(|_| doorbells))
     }
 
     pub(super) fn space(&self) -> &Arc<DmaSpace> {
@@ -306,7 +318,7 @@ impl NvmeController {
             let of_namespace = self.identify(admin, OF_NAMESPACE, namespace)?;
             let mut command = command(opcode::GET_FEATURES);
             command[10] = VOLATILE_WRITE_CACHE;
-            let cache = self.run(admin, command).ok();
+            let cache = unless_given_up(self.run(admin, command))?;
             Ok(Answers::new(of_namespace, Buffer::copy_of(&admin.identity), cache))
         })
     }
@@ -381,7 +393,7 @@ impl NvmeController {
         let made = self.run(admin, create);
         if made.is_err() {
             // It is of no use without the other one.
-            let _ = self.delete_ring(admin, opcode::DELETE_COMPLETIONS, pair.id);
+            unless_given_up(self.delete_ring(admin, opcode::DELETE_COMPLETIONS, pair.id))?;
         }
         made.map(drop)
     }

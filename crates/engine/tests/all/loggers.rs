@@ -10,7 +10,9 @@ use situ_engine::{Ablation, Durability, Options, Store, StoreBuilder};
 use situ_rawdisk::{RawOptions, RawVolume};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed, wait};
 use situ_tiers::TieredBuilder;
-use std::sync::Arc;
+use std::future::Future;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 const LOG_PAGES: u64 = 400;
@@ -111,6 +113,53 @@ fn one_logger_has_many_writes_in_flight_where_the_disk_has_a_queue() {
         });
     });
     assert_eq!(most, FLIGHTS_MAX);
+}
+
+/// Long values fill several writes at once. The second one does not wait for the first.
+#[test]
+fn writes_that_are_full_go_together() {
+    let mut most = 0;
+    for_each_seed(1, 5, |seed| {
+        with_log(seed, true, Ablation::default(), |env, store, watched| {
+            let put = |n: u32| store.put_with_async(n.to_be_bytes(), [n as u8; 14_000], Durability::Synced);
+            let writes: Vec<_> = (0..32).map(put).collect();
+            writes.into_iter().for_each(|write| wait(env, write).unwrap());
+            let seen = watched.take();
+            assert!(seen.together >= 2, "{seen:?}");
+            most = most.max(seen.together);
+        });
+    });
+    assert!(most >= 3, "{most} writes at most");
+}
+
+/// Waits for a write in a waker, which is forbidden.
+struct PutsWhenWoken(Store, Arc<Mutex<Vec<bool>>>);
+
+impl Wake for PutsWhenWoken {
+    fn wake(self: Arc<Self>) {
+        let put = self.0.put_with(b"key", b"value", Durability::Synced);
+        self.1.lock().unwrap().push(put.is_ok());
+    }
+}
+
+#[test]
+fn a_waker_that_waits_for_a_write_gets_an_error_where_it_would_wait_for_itself() {
+    for_each_seed(1, 5, |seed| {
+        with_log(seed, true, Ablation::default(), |env, store, _| {
+            let results = Arc::default();
+            let waker = Waker::from(Arc::new(PutsWhenWoken(store.clone(), Arc::clone(&results))));
+            let mut writes = Vec::new();
+            for n in 0..100u32 {
+                env.clock.sleep(Duration::from_micros(10));
+                let mut write = Box::pin(store.put_with_async(n.to_be_bytes(), [n as u8; 100], Durability::Synced));
+                let _ = write.as_mut().poll(&mut Context::from_waker(&waker));
+                writes.push(write);
+            }
+            writes.into_iter().for_each(|write| wait(env, write).unwrap());
+            let results = results.lock().unwrap();
+            assert!(results.contains(&false), "{} wakers, none in the middle of writes", results.len());
+        });
+    });
 }
 
 /// What the ablation of the parallel log takes away.

@@ -45,13 +45,23 @@ impl LogState {
         self.gap.as_ref().is_some_and(|gap| gap.start < chunk.start_position())
     }
 
-    /// Returns the file of the pages that may be [taken](LogState::take) now by a thread that keeps writes in flight.
-    /// That thread decides how many are worth it.
-    pub(crate) fn flies_next(&self, durability: Durability) -> Option<Arc<LogFile>> {
-        let chunk = self.next_chunk()?;
-        let may_take = self.failed.is_none() && self.in_flight.len() < self.in_flight_max;
-        let needs_sync = durability == Durability::Synced && self.leaves_gap(chunk);
-        (may_take && !needs_sync).then(|| Arc::clone(&chunk.file))
+    /// Returns the file of the pages that are written next, if any wait.
+    pub(crate) fn next_file(&self) -> Option<Arc<LogFile>> {
+        self.next_chunk().map(|chunk| Arc::clone(&chunk.file))
+    }
+
+    /// Returns true if a chunk waits that takes no more records.
+    pub(crate) fn has_full_chunk(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Returns true if the next pages may be [taken](LogState::take) now by a thread that keeps writes in flight. That
+    /// thread decides how many are worth it.
+    pub(crate) fn may_submit(&self, durability: Durability) -> bool {
+        let needs_sync = |chunk: &Chunk| durability == Durability::Synced && self.leaves_gap(chunk);
+        self.failed.is_none()
+            && self.in_flight.len() < self.in_flight_max
+            && self.next_chunk().is_some_and(|chunk| !needs_sync(chunk))
     }
 
     /// Returns the chunk that is written next, if any waits.

@@ -85,7 +85,7 @@ fn fly(log: &Arc<Log>, told: &Mutex<Told>, env: &Env, seed: u64, is_over: &Atomi
     let mut flights = log.flights();
     while !is_over.load(Ordering::Relaxed) {
         let durability = if rng.chance(70) { Durability::Synced } else { Durability::Buffered };
-        let _ = flights.begin(durability, ());
+        flights.begin(|| durability, |_, _| ());
         {
             let most = &mut told.lock().unwrap().flights;
             *most = flights.count().max(*most);

@@ -51,22 +51,45 @@ fn each_write_of_a_queue_takes_its_share_and_a_wait_is_ended_once() {
     let loggers = loggers(LOGGERS_MAX, 4);
     let wakes = Arc::new(Wakes::default());
     loggers.use_queue(Some(Arc::clone(&wakes) as Arc<dyn Watch>));
-    call(&loggers, 8);
-    assert!(loggers.wants_flight(0));
-    assert_eq!(loggers.take(), 8);
+    let wants = |full: bool| loggers.wants_flight(|| full);
+    assert_eq!(wants(true), None, "nothing waits");
+    call(&loggers, 10);
+    assert_eq!(wants(false), Some(10), "the first write waits for no share");
+    assert_eq!(loggers.take_some(8), 8);
     loggers.set_flights(1);
-    loggers.begin_wait();
-    call(&loggers, 1);
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 0, "a quarter of 8 are 2");
+    assert_eq!(wants(false), Some(2), "a quarter of 8 are 2");
+    assert_eq!(loggers.take_some(5), 2);
+    loggers.set_flights(2);
+    loggers.look();
+    loggers.set_waited_for(true);
+    call(&loggers, 2);
+    assert_eq!((wants(false), wants(true)), (None, Some(2)));
+    assert!(!loggers.another_pays() && wakes.0.load(Ordering::Relaxed) == 0);
     call(&loggers, 3);
-    assert!(loggers.wants_flight(1));
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-    assert_eq!(loggers.take(), 4);
+    assert!(loggers.another_pays());
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "a wait is ended once");
+    loggers.look();
+    assert!(!loggers.another_pays(), "the logger has looked");
+    assert_eq!(loggers.take_some(5), 5);
     loggers.set_flights(4);
-    loggers.begin_wait();
+    loggers.set_waited_for(true);
     call(&loggers, 100);
-    assert!(!loggers.wants_flight(4), "as many are in flight as there may be");
+    assert_eq!(wants(true), None, "as many are in flight as there may be");
     assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+    assert_eq!(loggers.forget(1000), 100);
+    (0..15).for_each(|_| loggers.give_back(1, Duration::ZERO));
+    assert!(loggers.is_idle());
+}
+
+#[test]
+fn a_write_without_durability_is_the_end_of_a_row_that_needs_none() {
+    let loggers = loggers(LOGGERS_MAX, 2);
+    assert_eq!(loggers.durability(false), Durability::Buffered, "no request wanted more so far");
+    assert_eq!(loggers.durability(true), Durability::Synced);
+    for _ in 0..BUFFERED_MIN {
+        assert_eq!(loggers.durability(false), Durability::Synced);
+    }
+    assert_eq!(loggers.durability(false), Durability::Buffered);
 }
 
 #[test]
@@ -76,7 +99,7 @@ fn a_serial_log_has_one_write_in_flight() {
     let mut now = Duration::ZERO;
     for _ in 0..10_000 {
         call(&loggers, 10);
-        assert!(!loggers.another_pays() && !loggers.wants_flight(0));
+        assert!(!loggers.another_pays() && loggers.wants_flight(|| true).is_none());
         now += Duration::from_micros(if loggers.depth.load(Ordering::Relaxed) == 1 { 100 } else { 50 });
         loggers.give_back(loggers.take(), now);
     }

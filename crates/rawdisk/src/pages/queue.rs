@@ -69,7 +69,7 @@ impl RawPageQueue {
 
     /// Notes the outcome of a piece.
     fn landed(&mut self, number: u64, outcome: io::Result<()>) {
-        let Some(write) = self.writes.get_mut(&number) else { return };
+        let write = self.writes.get_mut(&number).expect("a write is there until its last piece has landed");
         write.missing -= 1;
         write.failed = write.failed.take().or(outcome.err());
         if write.missing == 0
@@ -98,8 +98,8 @@ impl PageQueue for RawPageQueue {
         for place in places {
             let (front, behind) = rest.split_at(place.pages as usize * PAGE_BYTES);
             rest = behind;
-            let buffer = self.lent().copy_of(front);
-            self.waiting.push_back((number, Op::Write { offset: place.first * PAGE, durable }, buffer));
+            let op = Op::Write { offset: place.first * PAGE, durable };
+            self.waiting.push_back((number, op, Buffer::copy_of(front)));
         }
         self.submit();
         number
@@ -110,9 +110,8 @@ impl PageQueue for RawPageQueue {
             let mut landed = Vec::new();
             self.lent().wait(is_called, |ticket, outcome| landed.push((ticket, outcome)));
             for (ticket, outcome) in landed {
-                if let Some(number) = self.in_flight.remove(&ticket) {
-                    self.landed(number, outcome);
-                }
+                let number = self.in_flight.remove(&ticket).expect("the device ends what it was given, and once");
+                self.landed(number, outcome);
             }
             self.submit();
         }
