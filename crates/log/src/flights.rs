@@ -65,7 +65,7 @@ impl<N> Flights<N> {
         self.in_flight.len()
     }
 
-    /// Returns true if so many pages wait that a write of them need not wait for more.
+    /// Returns true if the pages that wait fill a write.
     pub fn has_full_write(&self) -> bool {
         self.log.lock().has_full_chunk()
     }

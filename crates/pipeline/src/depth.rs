@@ -4,8 +4,8 @@
 //! Otherwise it makes groups smaller, and costs the processor more. No figure of the disk alone says which. So it is
 //! tried, and the throughput decides.
 //!
-//! 1. A *window* ends after [`WRITES`] log writes and [`WINDOW`]. Its rate is the number of requests in these writes, by
-//!    the time in which requests waited. Time without any counts for nothing.
+//! 1. A *window* ends after [`WRITES`] log writes and [`WINDOW`]. Its rate is the number of requests in these writes,
+//!    divided by the time in which requests waited. Time without any counts for nothing.
 //! 2. A trial takes three windows: with the number in use, with one more or one less, and with the number in use again.
 //!    A load that grows or falls meanwhile favours neither. It gives one sample of the gain of one write more.
 //! 3. The rates of two windows differ by tens of percent where flushes and compactions take the processors for
@@ -35,7 +35,7 @@ const REST_MAX: u32 = 16;
 /// The place within a trial. The rates are those of its earlier windows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Step {
-    /// No trial; so many windows are left of the rest.
+    /// No trial. The number is that of the windows left of the rest.
     Rest(u32),
     Before,
     Tried {
@@ -117,7 +117,7 @@ impl Depth {
         self.idle += time;
     }
 
-    /// Notes that a log write has brought so many requests to the disk.
+    /// Notes that a log write has brought `requests` requests to the disk.
     pub(crate) fn landed(&mut self, now: Duration, requests: usize) {
         if self.writes == 0 {
             // The first one only begins the window.

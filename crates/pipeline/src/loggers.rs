@@ -1,7 +1,7 @@
 //! The threads that carry asynchronous writes through log and epilogue: one, and up to two more while they pay.
 //!
-//! A write of the log keeps its logger as long as the disk takes. What comes meanwhile waits, unless a second write goes
-//! to the disk. How many are in flight is decided by trials (`depth.rs`). Who begins them depends on the log file:
+//! A write of the log takes as long as the disk does. Requests that come meanwhile wait, unless a second write goes to
+//! the disk. How many are in flight is decided by trials (`depth.rs`). Who begins them depends on the log file:
 //!
 //! * A file with a [queue](situ_storage::PageFile::queue) takes many writes of one thread. The first logger begins them
 //!   all and lands them, and the others sleep.
@@ -14,9 +14,9 @@
 //! 3. A logger takes all that wait, writes them, applies and publishes them. It goes on while there are more; a further
 //!    logger goes on only while it pays.
 //!
-//! **Invariant.** The first logger never rests while something waits: it is woken for each write, whatever the others do.
-//! While it waits for the disk, what waits is begun at the latest when that wait ends. So the counts here may be off by
-//! what happens at the same moment, and only speed depends on them.
+//! **Invariant.** The first logger never rests while a request waits: each one wakes it, whatever the others do. While
+//! it waits for the disk, a waiting request is begun when that wait ends, at the latest. The counts here may be off by
+//! what happens at the same moment. Only speed depends on them.
 //!
 //! **Idle**: all sleep. **Failure**: as in `stages.rs`; loggers go on after it, because every waiting caller is owed an
 //! answer.
@@ -33,7 +33,7 @@ use std::time::Duration;
 pub const LOGGERS_MAX: usize = 3;
 /// Writes that one logger has in flight: as many as a log has, by default.
 const FLIGHTS_MAX: usize = 8;
-/// So many writes in a row without a request that wants durability, before the first one is not durable.
+/// Writes in a row without a request that wants durability, before the first one that is not durable.
 const BUFFERED_MIN: usize = 64;
 /// Fewer requests than this are not worth a call of their own.
 const WAITING_MIN: usize = 4;

@@ -76,8 +76,9 @@ pub(crate) struct Taken {
 }
 
 thread_local! {
-    /// True while this thread wakes futures, and has log writes in flight that only it lands.
-    static LANDS: Cell<bool> = const { Cell::new(false) };
+    /// The address of the pipeline whose futures this thread wakes, while the pipeline has log writes in flight that
+    /// only this thread lands; 0 otherwise.
+    static LANDS: Cell<usize> = const { Cell::new(0) };
 }
 
 impl<E: Environment> Pipeline<E> {
@@ -91,7 +92,7 @@ impl<E: Environment> Pipeline<E> {
         if write.is_empty() {
             return self.check_writable().map(|()| 0);
         }
-        if LANDS.get() {
+        if LANDS.get() == self.address() {
             let why = "a waker waits for a write, on the thread that the write would wait for";
             return Err(Refusal::NoRecord(why.to_owned()).into());
         }
@@ -378,9 +379,13 @@ impl<E: Environment> Pipeline<E> {
             reached.filter(|request| request.is_for_loggers() && request.is_logged(log)).cloned().collect()
         };
         logged.iter().for_each(|request| self.epilogue(request, Ok(())));
-        LANDS.set(has_more);
+        LANDS.set(if has_more { self.address() } else { 0 });
         self.publish();
-        LANDS.set(false);
+        LANDS.set(0);
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     /// Returns true if a request waits to be durable. One that a write without durability has brought to the disk

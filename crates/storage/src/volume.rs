@@ -288,8 +288,8 @@ pub trait PageFile: Send + Sync {
     }
 }
 
-/// The writes to a [`PageFile`] that one thread has in flight. Dropping it waits for what the device has, and gives up the
-/// rest.
+/// The writes to a [`PageFile`] that one thread has in flight. Dropping it waits for what the device has, and gives up
+/// the rest.
 pub trait PageQueue: Send {
     /// Begins to write whole pages, starting at page `first`, and returns the number of the write. The pages are
     /// copied. What has ended well has the promise of [`PageFile::write`].

@@ -1,7 +1,7 @@
 //! The writes to one log file that one thread has in flight.
 //!
-//! A write becomes pieces of one transfer at most. Pieces for which the device has no place wait in their order. A write
-//! ends when all of its pieces have landed.
+//! A write becomes pieces of one transfer at most. Pieces for which the device has no place wait in their order. A
+//! write ends when all of its pieces have landed.
 //!
 //! The queue of the device goes from one log file to the next ([`Transfers::log_queue`]): opening one takes longer than
 //! a write.
