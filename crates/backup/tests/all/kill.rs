@@ -96,7 +96,11 @@ fn a_restore_whose_process_is_killed_is_no_store_and_is_gone_on_with() {
     let whole = whole_run("restore", place);
     let mut rng = Rng::new(2);
     let (mut killed, mut kept) = (0, 0);
-    for _ in 0..15 {
+    // Where copying is a small part of a run, few kills meet it.
+    for round in 0..100 {
+        if round >= 15 && killed > 5 && kept > 0 {
+            break;
+        }
         std::fs::remove_dir_all(place.join("restored")).unwrap();
         for _ in 0..3 {
             let ended = killed_run("restore", place, whole.mul_f64(rng.below(1000) as f64 / 1000.0));

@@ -57,7 +57,9 @@ pub(super) fn work(env: &Env, volume: Arc<dyn Volume>, seed: u64, each: usize) -
 fn write(log: &Log, told: &Mutex<Told>, rng: &mut Rng, each: usize) -> Result<()> {
     for _ in 0..each {
         let (lsn, count) = append_shared(log, told, rng)?;
-        if rng.chance(50) {
+        if rng.chance(40) {
+            // Left to other threads.
+        } else if rng.chance(50) {
             log.commit(lsn, Durability::Synced)?;
             let mut told = told.lock().unwrap();
             told.durable = told.durable.max(count);
@@ -92,7 +94,7 @@ fn fly(log: &Arc<Log>, told: &Mutex<Told>, env: &Env, seed: u64, is_over: &Atomi
         }
         match flights.count() {
             0 => env.clock.sleep(Duration::from_micros(30)),
-            1 if rng.chance(60) => env.executor.yield_point(),
+            1 | 2 if rng.chance(90) => env.executor.yield_point(),
             _ => drop(flights.wait(&|| false)),
         }
     }
