@@ -2,11 +2,10 @@
 //!
 //! [`Log::commit`] writes what waits, and returns when it is on the disk. So a thread that serves the log alone has one
 //! write in flight. [`Flights`] begins a write and goes on. Each write that lands moves the watermarks, as one of
-//! `commit` does, and wakes whom it concerns.
+//! `commit` does, and wakes the threads that wait for them.
 //!
-//! What needs more than a write of waiting pages is left to `commit`: the sync of a file, and pages of a file without a
-//! [queue](PageFile::queue). The thread calls it when nothing of its own is in flight. It would wait for itself
-//! otherwise.
+//! Two things are left to `commit`: the sync of a file, and writes to a file without a [queue](PageFile::queue). The
+//! thread calls `commit` when nothing of its own is in flight. It would wait for itself otherwise.
 //!
 //! **Rotation.** A queue belongs to a file. The first write to the next file begins when those to the file before have
 //! landed.
@@ -53,7 +52,7 @@ pub struct Flights<N> {
 }
 
 impl Log {
-    /// Returns what keeps writes in flight for one thread.
+    /// Returns the flights of one thread, of which there are none yet.
     pub fn flights<N>(self: &Arc<Log>) -> Flights<N> {
         Flights { log: Arc::clone(self), queue: None, in_flight: Vec::new(), ended: Vec::new() }
     }
@@ -71,8 +70,7 @@ impl<N> Flights<N> {
     }
 
     /// Begins to write the first pages that wait, and does not wait for the disk. With [`Durability::Synced`], they are
-    /// durable when the write has landed. `note` gets the number of records that begin in them,
-    /// and the durability.
+    /// durable when the write has landed. `note` gets the number of records that begin in them, and the durability.
     pub fn begin(
         &mut self,
         durability: impl FnOnce() -> Durability,
@@ -110,7 +108,8 @@ impl<N> Flights<N> {
         true
     }
 
-    /// Gives the queue back, as nothing is in flight. It keeps the file, which may be removed meanwhile.
+    /// Gives the queue back; nothing may be in flight. A queue that is kept keeps the pages of its file, also when the
+    /// file is removed.
     pub fn rest(&mut self) {
         assert!(self.in_flight.is_empty(), "{} writes are in flight", self.in_flight.len());
         if matches!(self.queue, Some((_, Some(_)))) {

@@ -16,7 +16,8 @@ use std::task::Waker;
 /// The limits of the work that a pipeline takes on at a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Loggers that may work at a time, up to [`LOGGERS_MAX`](crate::LOGGERS_MAX).
+    /// Loggers that may work at a time where a log write is a call, up to [`LOGGERS_MAX`](crate::LOGGERS_MAX). With 1,
+    /// the log has one write of theirs in flight, also where one logger could have more.
     pub loggers: usize,
     /// Asynchronous requests with which the pipeline [is busy](Pipeline::is_busy).
     pub outstanding: usize,

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A disk behind a processor: requests a second with so many writes in flight.
+/// A disk behind a processor: requests a second with `depth` writes in flight.
 fn rate(depth: usize, gain: f64) -> f64 {
     100_000.0 * (1.0 + gain * (depth - 1) as f64)
 }
