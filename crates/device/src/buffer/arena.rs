@@ -16,7 +16,7 @@
 //! were there. If the system gives no memory, or a drive cannot map it, buffers are made and mapped in the other way.
 
 use crate::PAGE_BYTES;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap};
 use situ_base::lock;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -170,25 +170,46 @@ impl Arena {
             return None;
         }
         let start = self.chunk_start(index);
-        let (at, access) = (start.as_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        // SAFETY: the place is within the arena, and no chunk is there yet.
-        let huge = unsafe { mmap_anonymous(at, CHUNK_BYTES, access, flags | MapFlags::HUGETLB) };
-        if huge.is_err() {
-            // SAFETY: as above.
-            let small = unsafe { mmap_anonymous(at, CHUNK_BYTES, access, flags) };
-            if small.is_err() {
-                self.is_full = true;
-                return None;
-            }
-            // SAFETY: advice changes no contents.
-            let _ = unsafe { madvise(at, CHUNK_BYTES, Advice::LinuxHugepage) };
+        if !map_chunk(start) {
+            self.is_full = true;
+            return None;
         }
         self.chunks.push(Chunk { free: [u64::MAX; WORDS], free_pages: CHUNK_PAGES });
         self.users.retain(|user| user.strong_count() > 0);
         self.users.iter().filter_map(Weak::upgrade).for_each(|user| user.add(index, start));
         Some(index)
     }
+}
+
+/// Gives a chunk of the arena its memory, at a place where there is none yet. Returns false if the system has none.
+///
+/// A mapping that fails at a given place takes away what was there, and another thread's mapping may come to lie in the
+/// hole. So nothing is mapped at this place before a huge page was found, and other memory needs no mapping.
+fn map_chunk(start: NonNull<u8>) -> bool {
+    let (at, access) = (start.as_ptr().cast(), ProtFlags::READ | ProtFlags::WRITE);
+    let flags = MapFlags::PRIVATE | MapFlags::HUGETLB;
+    // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
+    let has_memory = match unsafe { mmap_anonymous(null_mut(), CHUNK_BYTES, access, flags) } {
+        Ok(found) => {
+            // SAFETY: the mapping was made above, and has no user.
+            let _ = unsafe { munmap(found, CHUNK_BYTES) };
+            // SAFETY: the place is within the arena, and no chunk is there yet.
+            if unsafe { mmap_anonymous(at, CHUNK_BYTES, access, flags | MapFlags::FIXED) }.is_ok() {
+                return true;
+            }
+            // Another process took the huge page.
+            let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+            // SAFETY: it replaces nothing that is mapped.
+            unsafe { mmap_anonymous(at, CHUNK_BYTES, access, flags) }.is_ok()
+        }
+        // SAFETY: the place is within the arena, and no chunk is there yet.
+        Err(_) => unsafe { mprotect(at, CHUNK_BYTES, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok(),
+    };
+    if has_memory {
+        // SAFETY: advice changes no contents.
+        let _ = unsafe { madvise(at, CHUNK_BYTES, Advice::LinuxHugepage) };
+    }
+    has_memory
 }
 
 impl Chunk {

@@ -238,8 +238,7 @@ impl NvmeController {
     /// Runs admin commands. If one is given up, the controller is reset, because a late answer would be taken for that
     /// of a later command, and late data for its data.
     fn ask<R>(&self, work: impl FnOnce(&mut Admin) -> io::Result<R>) -> io::Result<R> {
-        let seen = self.generation();
-        let answer = self.admin(work);
+        let (seen, answer) = self.admin(|admin| (self.generation(), work(admin)));
         if answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
             self.reset(seen);
         }

@@ -1,5 +1,6 @@
 use super::*;
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 /// A model: the pages of each run.
 #[test]
@@ -48,4 +49,40 @@ fn memory_that_came_back_is_used_before_the_arena_grows() {
             }
         }
     }
+}
+
+/// The next chunk would replace it.
+#[test]
+fn no_mapping_of_another_thread_comes_to_lie_in_the_arena_while_it_grows() {
+    // The kernel wants more room than their length for mappings of a huge page and more.
+    const BYTES: usize = CHUNK_BYTES / 2;
+    let mut arena = Arena::new().unwrap();
+    let start = arena.start.as_ptr() as usize;
+    let map = || {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
+        unsafe { mmap_anonymous(null_mut(), BYTES, ProtFlags::empty(), flags) }.unwrap() as usize
+    };
+    // SAFETY: it is a mapping of `map`, and has no user.
+    let unmap = |at: usize| unsafe { munmap(at as *mut _, BYTES) }.unwrap();
+    // The kernel takes the highest place that is free. So all above the arena are filled first.
+    let above: Vec<usize> = std::iter::repeat_with(map).take_while(|at| *at > start).collect();
+    let is_over = AtomicBool::new(false);
+    let inside = std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let at = map();
+                if at.wrapping_sub(start) < ARENA_BYTES {
+                    return true;
+                }
+                unmap(at);
+            }
+            false
+        });
+        (0..2000).for_each(|_| _ = arena.grow().unwrap());
+        is_over.store(true, Ordering::Relaxed);
+        other.join().unwrap()
+    });
+    above.into_iter().for_each(unmap);
+    assert!(!inside);
 }
